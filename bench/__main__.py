@@ -9,28 +9,48 @@ import argparse
 import compileall
 import datetime as dt
 import os
+import platform
+import re
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import argosy
+from argosy.core.mounts import file_system_type
+from argosy.version import VERSION
 from bench.building import run_building
-from bench.commands import run_commands
+from bench.commands import run_commands, run_peers
 from bench.growth import run_growth
-from bench.inputs import FULL, QUICK, Inputs, make_inputs
+from bench.inputs import FULL, QUICK, Inputs, bench_folder, make_inputs
 from bench.job import run_job
-from bench.kept import RESULT, read_result, render_result, write_page, write_result
-from bench.machine import QUIET_LOAD, read_load, read_machine, read_tools
 from bench.memory import run_memory
 from bench.packing import run_packing
-from bench.peers import run_peers
+from bench.page import RESULT, read_result, render_result, write_pages, write_result
+from bench.place import REPO, why_no_lab
 from bench.planning import run_planning
 from bench.records import Outcome, Result
 from bench.script import run_script
 from bench.start import run_start
-from bench.table import render_markdown, render_plain
+from bench.table import render_result_page
 from bench.training import run_training
 from bench.wrapping import run_wrapping
+
+GIBI = 1 << 30
+
+QUIET_LOAD = 1.0
+"""Above this load average, other programs take time from what is measured."""
+
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "mksquashfs": ("mksquashfs", "-version"),
+    "bwrap": ("bwrap", "--version"),
+    "strace": ("strace", "--version"),
+}
+LAB_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "apptainer": ("apptainer", "--version"),
+    "mksquashfs (lab)": ("mksquashfs", "-version"),
+}
+VERSION_NUMBER = re.compile(r"\d+(\.\d+)+")
 
 PARTS: Mapping[str, Callable[..., Outcome]] = {
     "packing": run_packing,
@@ -53,7 +73,7 @@ def main() -> None:
     """Measure, print, keep."""
     asked = parse_arguments(sys.argv[1:])
     if asked.write_docs:
-        write_page(read_result(RESULT))
+        write_pages(read_result(RESULT))
         return
     is_kept = asked.only == tuple(PARTS) and not asked.quick and not asked.read
     if is_kept and read_load() > QUIET_LOAD:
@@ -63,13 +83,12 @@ def main() -> None:
         )
     before = read_result(asked.compare) if asked.compare else None
     result = read_result(asked.read) if asked.read else run_bench(asked.only, quick=asked.quick)
-    render = render_markdown if sys.stdout.isatty() else render_plain
-    sys.stdout.write(render(result, before))
+    sys.stdout.write(render_result_page(result, before))
     if asked.json:
         asked.json.write_text(render_result(result))
     if is_kept:
         write_result(result)
-        write_page(result)
+        write_pages(result)
         tell(f"kept as {RESULT.name}; docs/reference/figures.md is written")
 
 
@@ -108,6 +127,45 @@ def use_byte_code() -> None:
 def _run_part(part: str, inputs: Inputs, *, quick: bool) -> Outcome:
     tell(f"measuring {part} …")
     return PARTS[part](inputs, quick=quick)
+
+
+def read_machine() -> tuple[tuple[str, str], ...]:
+    """Give CPU, cores, memory, kernel, file system and load, as pairs of name and fact."""
+    information = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*:\s*(.*)$", information, re.MULTILINE)
+    virtual = " (virtual machine)" if re.search(r"^flags\s*:.*\bhypervisor\b", information, re.MULTILINE) else ""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIBI
+    kernel = VERSION_NUMBER.match(platform.release())
+    return (
+        ("CPU", (model[1] if model else platform.machine()) + virtual),
+        ("cores", str(len(os.sched_getaffinity(0)))),
+        ("memory", f"{memory:.0f} GiB"),
+        ("Linux", kernel[0] if kernel else platform.release()),
+        ("files on", file_system_type(bench_folder())),
+    )
+
+
+def read_load() -> float:
+    """Give the load average of the last minute: what else ran."""
+    return os.getloadavg()[0]
+
+
+def read_tools() -> tuple[tuple[str, str], ...]:
+    """Give the versions of what was measured and of what measured it; those of the lab where there is one."""
+    return (("argosy", VERSION), ("Python", platform.python_version()), *_versions())
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    asked = dict(TOOLS)
+    if not why_no_lab():
+        asked |= {name: (str(REPO / "lab/in"), "-u", "alice", "--", *words) for name, words in LAB_TOOLS.items()}
+    for name, words in asked.items():
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            continue
+        found = VERSION_NUMBER.search(done.stdout)
+        yield name, found[0] if found else "unknown"
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:

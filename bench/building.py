@@ -8,7 +8,6 @@ same packages, which is quicker.  Wheels lie in a folder, so the network is in n
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,25 +24,13 @@ from argosy.images.squashfs.pack import run_pack
 from argosy.images.unpack import unpack_source
 from bench.conda_channel import conda_channel, environment_file
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
-from bench.meter import Usage, run_metered
-from bench.place import lab, new_file_system, run_task, why_no_lab
+from bench.meter import Usage, run, run_command, run_metered
+from bench.place import call_apart, lab, new_file_system, why_no_lab
 from bench.records import Budget, Outcome, Row, one
-from bench.tasks import CommandTask
 
 PACKAGES = (
-    *(
-        "jupyterlab",
-        "pandas",
-        "matplotlib",
-        "scikit-image",
-        "sqlalchemy",
-        "fastapi",
-        "boto3",
-        "typer",
-        "pytest",
-        "httpx",
-    ),
-    *("networkx", "sympy", "polars", "plotly", "dask", "flask", "seaborn"),
+    *("jupyterlab", "pandas", "matplotlib", "scikit-image", "sqlalchemy", "fastapi", "boto3", "typer", "pytest"),
+    *("httpx", "networkx", "sympy", "polars", "plotly", "dask", "flask", "seaborn"),
 )
 QUICK_PACKAGES = ("rich", "httpx")
 ONE_MORE = "colorama"
@@ -125,11 +112,8 @@ def fetched_wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
     place = bench_folder() / f"wheels-{len(packages)}-{python}"
     with fill_once(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is not None:
-            words = (
-                *(sys.executable, "-m", "pip", "download", "-qq", "--only-binary", ":all:"),
-                *("--python-version", python, "--dest", str(folder)),
-            )
-            subprocess.run((*words, *packages, ONE_MORE, "pip"), check=True)
+            pip = (sys.executable, "-m", "pip", "download", "-qq", "--only-binary", ":all:")
+            run(*pip, "--python-version", python, "--dest", str(folder), *packages, ONE_MORE, "pip")
             folder.chmod(0o755)
     return place
 
@@ -144,16 +128,9 @@ def _argosy(folder: Path, wheels: Path, *words: str) -> Built:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "ARGOSY_"))}
     env = {**kept, "ARGOSY_CACHE": str(cache), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
     env |= {"PIP_FIND_LINKS": str(wheels)}
-    command = (str(Path(sys.executable).with_name("argosy")), "build", *words, "--json")
+    argosy = str(Path(sys.executable).with_name("argosy"))
     said: list[str] = []
-
-    def work() -> None:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
-        said.append(done.stdout)
-
-    usage = run_metered(work)
+    usage = run_metered(lambda: said.append(run(argosy, "build", *words, "--json", cwd=folder, env=env)))
     return Built(usage, msgspec.json.decode(said[0], type=BuildReport))
 
 
@@ -225,14 +202,14 @@ def _floor_rows(cold: Built, warm: Built, folder: Path, wheels: Path) -> list[Ro
     layer = layer_source(image.image)
     if layer is None:
         raise RuntimeError("the image has no layer")
-    unpack = run_metered(partial(_run, sys.executable, "-c", UNPACK, str(folder / "unpacked"), *mine))
+    unpack = run_command((sys.executable, "-c", UNPACK, str(folder / "unpacked"), *mine))
     unpack_source(session, layer, tree, "-no-xattrs", doing="unpacking a layer")
     pack = run_metered(partial(run_pack, session, tree, folder / "floor.sqfs", time=0))
     modules = folder / "modules.txt"
     modules.write_text("".join(f"{path}\n" for path in _compiled_modules(tree)))
     kind = ("--invalidation-mode", "unchecked-hash")
     words = (sys.executable, "-m", "compileall", "-q", "-f", *kind, "-j", str(_cores()), "-i", str(modules))
-    compiling = run_metered(partial(subprocess.run, words, capture_output=True, check=False))  # some are invalid Python
+    compiling = run_command(("sh", "-c", '"$@" || :', "sh", *words))  # some modules are invalid Python
     floor = (unpack.cpu + compiling.cpu + pack.cpu) / _cores()
     return [
         one("building.floor.unpack", "zipfile alone, all wheels: CPU", unpack.cpu, "s"),
@@ -250,10 +227,6 @@ def _compiled_modules(tree: Path) -> Iterator[Path]:
         yield code.parent.with_name(f"{code.name.partition('.')[0]}.py")
 
 
-def _run(*words: str) -> None:
-    subprocess.run(words, stdin=subprocess.DEVNULL, check=True, capture_output=True)
-
-
 def _cotainr_rows(cold: Built, warm: Built, inputs: Inputs, folder: Path, wheels: Path) -> list[Row]:
     work = folder / "cotainr"
     work.mkdir()
@@ -269,7 +242,7 @@ def _cotainr_rows(cold: Built, warm: Built, inputs: Inputs, folder: Path, wheels
         "build": ("apptainer", "--quiet", "build", f"{work}/out.sif", root),
     }
     place = lab(folder)
-    usages = {name: run_task(place, CommandTask(words), Usage) for name, words in steps.items()}
+    usages = {name: call_apart(place, run_command, words) for name, words in steps.items()}
     wall, cpu = (sum(getattr(usage, name) for usage in usages.values()) for name in ("wall", "cpu"))
     rows = [one(f"building.cotainr.{name}", f"cotainr's steps: {name}", u.wall, "s") for name, u in usages.items()]
     pip_wall = usages["pip"].wall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Collection, Iterator
-from importlib.metadata import Distribution, EntryPoint, PathDistribution
+from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -45,7 +45,8 @@ def _package_of(wheel: Path, site: str, names: Collection[str]) -> CondaPackage:
         info = next(parts[0] for parts in found if parts[1:] == ["METADATA"] and parts[0].endswith(".dist-info"))
         dist = PathDistribution(zipfile.Path(archive, f"{info}/"))
         files = dict(_installed_files(archive, "site-packages" if pure else site))
-        points = {point.name: point.value.partition("[")[0].strip() for point in _scripts(dist)}
+        scripts = dist.entry_points.select(group="console_scripts")
+        points = {point.name: point.value.partition("[")[0].strip() for point in scripts}
         depends = sorted({name for name in _required(dist) if name in names})
         if not pure:
             files |= {f"bin/{name}": _start(value) for name, value in points.items()}
@@ -66,10 +67,6 @@ def _installed_files(archive: zipfile.ZipFile, site: str) -> Iterator[tuple[str,
         if not member.is_dir() and not top.endswith(".data") and not member.filename.endswith(".dist-info/RECORD"):
             executable = (member.external_attr >> 16) & 0o111
             yield f"{site}/{member.filename}", File(archive.read(member), 0o755 if executable else 0o644)
-
-
-def _scripts(dist: Distribution) -> Iterator[EntryPoint]:
-    yield from (point for point in dist.entry_points if point.group == "console_scripts")
 
 
 def _required(dist: Distribution) -> Iterator[str]:

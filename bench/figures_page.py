@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from bench.records import Result, Row, Verdict, judge_budget, render_number
-from bench.table import facts, table_cells, table_lines
+from bench.records import NOT_MET, Result, Row, render_number
+from bench.table import facts, part_table, table_lines
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "argosy build": ("building", "packing"),
@@ -87,7 +87,7 @@ def render_page(result: Result, pictures: Mapping[str, str]) -> str:
                 line for part in parts if part in measured for line in _part(part, result, pictures.get(part, ""))
             ]
     of_parts = tuple(f"{part}: " for part in measured)
-    general = [line for line in facts(result, bullet="- ") if not line.removeprefix("- ").startswith(of_parts)]
+    general = [f"- {fact}" for fact in facts(result) if not fact.startswith(of_parts)]
     return "\n".join([*lines, "## The run", "", *general]) + "\n"
 
 
@@ -104,7 +104,7 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
     if len(cells) > 1:
         yield from table_lines(cells[0], cells[1:])
         yield ""
-    missed = [row for row in rows if judge_budget(row) is Verdict.NOT_MET]
+    missed = [row for row in rows if row.verdict == NOT_MET]
     yield f"{_count_met(rows)}{'. Not met:' if missed else '.'}"
     if missed:
         yield ""
@@ -116,8 +116,8 @@ def _figure(row: Row) -> str:
 
 
 def _count_met(rows: Sequence[Row]) -> str:
-    verdicts = [judge_budget(row) for row in rows if row.budget]
-    return f"{verdicts.count(Verdict.MET)} of {len(verdicts)} budgets are met"
+    verdicts = [row.verdict for row in rows if row.budget]
+    return f"{len(verdicts) - verdicts.count(NOT_MET)} of {len(verdicts)} budgets are met"
 
 
 def _missed(row: Row) -> str:
@@ -127,13 +127,12 @@ def _missed(row: Row) -> str:
 def _part(part: str, result: Result, picture: str) -> Iterator[str]:
     """Yield the section of a part: its picture, how it was measured, its budgets, and the folded table."""
     rows = [row for row in result.rows if row.group == part]
-    head, groups = table_cells(result)
     yield from (f"### {part}", "", *((picture, "") if picture else ()))
     remarks = [each.removeprefix(f"{part}: ") for each in result.remarks if each.startswith(f"{part}: ")]
     yield from (f"- {text[:1].upper()}{text[1:]}." for text in remarks)
     if any(row.budget for row in rows):
         yield f"- {_count_met(rows)}."
-        yield from (f"- Not met: {_missed(row)}." for row in rows if judge_budget(row) is Verdict.NOT_MET)
+        yield from (f"- Not met: {_missed(row)}." for row in rows if row.verdict == NOT_MET)
     yield f"- Measured by `python -m bench --only {part}`."
     yield from ("", '<details markdown="1">', f"<summary>All {len(rows)} figures of {part}</summary>", "")
-    yield from (*table_lines(head, groups[part]), "", "</details>", "")
+    yield from (*part_table(rows, result), "", "</details>", "")

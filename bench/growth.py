@@ -3,6 +3,9 @@
 All nodes of the lab share the processors of this machine.  Containers of 64 nodes therefore start in sequence,
 while those of a real cluster start at once.  What counts is the difference between two scripts on the same nodes, and
 how it grows.
+
+What a job script itself does is measured for more nodes: the script runs with a real scontrol and without a cluster,
+srun only notes the time, and the record of the job contains what the ranks of so many nodes would have written.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.render import count
-from bench.growth_script import growing_script_rows
-from bench.inputs import Inputs
-from bench.job import Cluster, lab_cluster
-from bench.place import open_folder, why_no_lab
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.resolve import prepare_launch
+from argosy.launch.script.parts import END_FILE, render_end
+from bench.cluster import Cluster, lab_cluster
+from bench.inputs import Inputs, bench_cache, open_session
+from bench.place import open_folder, run_in_lab, why_no_lab
+from bench.planning import COMMAND, write_large_site
 from bench.records import Budget, Outcome, Row, many, one
+from bench.script import job_variables, write_job
 
 NODES, QUICK_NODES = (1, 2, 4, 8, 16, 32, 64), (1, 2)
 TIMES, QUICK_TIMES = 5, 1
@@ -28,18 +35,6 @@ AS_BY_HAND = Budget(1.1)
 MEGA = 1 << 20
 FILE_BYTES, QUICK_FILE_BYTES = 16 * MEGA, MEGA
 
-SITE = """\
-name = "lab"
-title = "nodes of the lab"
-scheduler = "slurm"
-
-[node]
-cores = 2
-
-[runtime]
-name = "apptainer"
-"""
-
 RANK = "date +%s%N"
 """Command of each rank: print when it started, in nanoseconds."""
 
@@ -47,16 +42,6 @@ SLURM_ALONE = f"""\
 #!/bin/sh
 #SBATCH --ntasks-per-node=1 --cpus-per-task=1
 srun --cpus-per-task=1 {RANK}
-"""
-
-BY_HAND = """\
-#!/bin/bash
-#SBATCH --ntasks-per-node=1 --cpus-per-task=1
-export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=29500
-export WORLD_SIZE=$SLURM_NTASKS
-srun --cpus-per-task=1 apptainer exec {image} sh -c \\
-    'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {rank}'
 """
 
 SUBMIT = """\
@@ -89,6 +74,29 @@ took read srun sh -c 'cat file > /tmp/bench-file'
 srun rm /tmp/bench-file
 """
 
+SCRIPT_NODES = (64, 1000, 10_000)
+
+SRUN = """\
+#!/bin/sh
+date +%s%N > srun-at
+"""
+
+MEASURE = """\
+set -eu
+for nodes in {nodes}; do
+    export SLURM_JOB_NUM_NODES="$nodes" SLURM_JOB_NODELIST="node[1-$nodes]"
+    for node in $(seq "$nodes"); do
+        echo "rank=$node local=0 host=node$node job=1234567 restart=0 cores=0-7 devices=0" > "record/ranks-node$node"
+    done
+    for time in $(seq {times}); do
+        at=$(date +%s%N)
+        sh job.sh > job.out 2>&1
+        echo "$nodes $at $(cat srun-at) $(date +%s%N)"
+        grep -q "ranks: $nodes of" job.out
+    done
+done > times
+"""
+
 
 class Start(msgspec.Struct, frozen=True):
     """One job: the script, its nodes, and the seconds from `sbatch` to the first line of its last rank."""
@@ -119,23 +127,13 @@ def run_growth(inputs: Inputs, *, quick: bool) -> Outcome:
 def write_scripts(cluster: Cluster, folder: Path, image: Path) -> None:
     """Write the three scripts: `slurm.sh`, `hand.sh`, and `argosy.sh` as a real submission has it."""
     (folder / "slurm.sh").write_text(SLURM_ALONE)
-    (folder / "hand.sh").write_text(BY_HAND.format(image=image, rank=RANK))
-    (folder / "lab.toml").write_text(SITE)
-    shape = ("--site", "lab.toml", "--nodes", "1", "--ranks", "1", "--cpus-per-rank", "1", "--launcher", "srun")
-    held = ("argosy", "launch", str(image), *shape, "--sbatch-arg=--hold", "--", *RANK.split())
-    cluster.on_login(folder, "env", f"ARGOSY_STATE={folder / 'state'}", *held)
-    (script,) = (folder / "state/runs").glob("*/job.sh")
+    shape = ("--nodes", "1", "--ranks", "1", "--cpus-per-rank", "1")
+    script = cluster.write_scripts(folder, image, RANK, *shape, cores=2)
     (folder / "argosy.sh").write_text(script.read_text().replace("#SBATCH --hold\n", ""))
 
 
 def measure_starts(cluster: Cluster, folder: Path, counts: Sequence[int], times: int) -> list[Start]:
-    """Run the scripts in turns on each number of nodes.
-
-    Raises
-    ------
-    RuntimeError
-        If a rank did not print its line.
-    """
+    """Run the scripts in turns on each number of nodes."""
     (folder / "submit.sh").write_text(SUBMIT.format(nodes=" ".join(map(str, counts)), times=times))
     cluster.on_login(folder, "sh", "submit.sh")
     return read_starts((folder / "starts").read_text())
@@ -195,3 +193,29 @@ def stage_rows(stages: Sequence[Start]) -> Iterator[Row]:
     for name, what in (("sbcast", "sbcast"), ("read", "each node reads the shared file")):
         for nodes, seconds in _by_nodes(stages, name).items():
             yield many(f"growth.{name}.{nodes}", f"16 MiB to {count(nodes, 'node')}: {what}", seconds, "s")
+
+
+def growing_script_rows(*, times: int) -> Iterator[Row]:
+    """Run the script of a job on more and more nodes, and give the seconds before and after the ranks."""
+    with open_folder() as folder:
+        taken = _measure_script(folder, times)
+    for nodes in SCRIPT_NODES:
+        before = [(srun - start) / 1e9 for size, start, srun, _ in taken if size == nodes]
+        after = [(end - srun) / 1e9 for size, _, srun, end in taken if size == nodes]
+        yield many(f"growth.before.{nodes}", f"the script of {nodes:,} nodes: until srun", before, "s")
+        yield many(f"growth.after.{nodes}", f"the script of {nodes:,} nodes: record and verdict", after, "s")
+
+
+def _measure_script(folder: Path, times: int) -> Sequence[tuple[int, ...]]:
+    """Return for each run: nodes, start of the script, start of srun, end of the script, in nanoseconds."""
+    record = folder / "record"
+    record.mkdir(mode=0o777)
+    record.chmod(0o777)
+    (record / END_FILE).write_text(render_end(()))
+    wanted = Wanted(nodes=2, gpus_per_node=8)
+    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted)
+    script = prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=str(record)).script
+    write_job(folder, script, srun=SRUN)
+    (folder / "measure.sh").write_text(MEASURE.format(nodes=" ".join(map(str, SCRIPT_NODES)), times=times))
+    run_in_lab(folder, job_variables(folder), "sh", "measure.sh")
+    return [tuple(map(int, line.split())) for line in (folder / "times").read_text().splitlines()]

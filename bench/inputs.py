@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +31,7 @@ from argosy.images.squashfs.superblock import Source
 
 SUITE = "debian:bookworm"
 SOURCE = Path(__file__).parents[1] / "src/argosy"
-SHAPES_AN_IMAGE = ("layout.py", "build/*.py", "images/sif*.py", "lock.py")
+SHAPES_AN_IMAGE = ("core/layout.py", "builder/**/*.py", "images/sif/*.py", "images/squashfs/*.py", "recipes/lock.py")
 """The program's own files that decide what is in an image: when they change, the images are made anew."""
 
 
@@ -126,11 +125,7 @@ def make_inputs(recipe: Recipe) -> Inputs:
 
 def tree_bytes(tree: Path) -> int:
     """Add up the sizes of the regular files below a folder."""
-    return sum(path.lstat().st_size for path in _files(tree))
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def made_base(recipe: Recipe, session: Session) -> Path:

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.bench.statistics import sign_interval
-from bench.inputs import Inputs, bench_folder
-from bench.place import REPO, open_folder, why_no_lab
+from bench.cluster import Cluster, lab_cluster
+from bench.inputs import Inputs
+from bench.place import open_folder, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
 
 PAIRS, QUICK_PAIRS = 30, 3
 NOT_SLOWER = Budget(0)
 MILLI = 1e-6
 """Milliseconds in a nanosecond, as date +%N counts."""
-
-SITE = """\
-name = "lab"
-title = "two nodes of the lab"
-scheduler = "slurm"
-
-[node]
-cores = 8
-
-[runtime]
-name = "apptainer"
-"""
-
-BY_HAND = """\
-#!/bin/bash
-export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=29500
-export WORLD_SIZE=$SLURM_NTASKS
-srun --cpus-per-task=1 apptainer exec {image} sh -c \
-    'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {rank}'
-"""
-"""What a careful user writes: the rendezvous from Slurm, rank variables in the task, one container per rank."""
 
 RANK = "python3 rank.py"
 PROGRAM = "import time\n\nprint(time.time_ns())\n"
@@ -51,7 +27,7 @@ COMPARE = """\
 # Both scripts in this one allocation, in turns, each first every other time.
 once() {{ printf '%s %s' "$1" "$(date +%s%N)"; $2 2>>said | tr '\\n' ' ' | sed 's/^/ /'; echo; }}
 argosy() {{ once argosy "sh {script}"; }}
-hand() {{ once hand "bash by-hand.sh"; }}
+hand() {{ once hand "bash hand.sh"; }}
 argosy >warm; hand >>warm
 pair=0
 while [ "$pair" -lt {pairs} ]; do
@@ -62,50 +38,11 @@ done >times
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster of the lab that is up."""
-
-    run: Path
-
-    def on_login(self, folder: Path, *words: str) -> str:
-        """Run a command as an ordinary user on the login node; give what it printed.
-
-        Raises
-        ------
-        RuntimeError
-            When it failed.
-        """
-        line = (*_cluster(self.run), "exec", "-u", "alice", "-w", str(folder), "--", "ctl", *words)
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
-        return done.stdout
-
-
-@dataclass(frozen=True, slots=True)
 class Times:
     """Milliseconds from the start of a script to its first and to its last rank, one of each for each pair."""
 
     first: tuple[float, ...]
     last: tuple[float, ...]
-
-
-def _cluster(run: Path) -> tuple[str, ...]:
-    return (str(REPO / "lab/cluster"), "--run", str(run))
-
-
-@contextmanager
-def lab_cluster(run: Path, *options: str, nodes: int = 2) -> Iterator[Cluster]:
-    """Bring nodes up, and down again; should this process be killed, they end by themselves."""
-    theirs, ours = os.pipe()
-    up = (*_cluster(run), "up", "--lifeline", str(theirs), "--bind", str(bench_folder()), *options, str(nodes))
-    try:
-        subprocess.run(up, pass_fds=[theirs], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-        yield Cluster(run)
-    finally:
-        os.close(theirs)
-        subprocess.run((*_cluster(run), "down"), capture_output=True, check=False)
-        os.close(ours)
 
 
 def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
@@ -127,27 +64,15 @@ def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
 
 def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tuple[Times, Times]:
     """Give the times of Argosy's script and of the one by hand."""
-    (folder / "lab.toml").write_text(SITE)
     (folder / "rank.py").write_text(PROGRAM)
-    (folder / "by-hand.sh").write_text(BY_HAND.format(image=image, rank=RANK))
-    # Submitted and held: the script is the very one that a job runs, its record with it.
-    shape = ("--site", "lab.toml", "--nodes", "2", "--ranks", "4", "--launcher", "srun", "--sbatch-arg=--hold")
-    held = ("argosy", "launch", str(image), *shape, "--", *RANK.split())
-    cluster.on_login(folder, "env", f"ARGOSY_STATE={folder / 'state'}", *held)
-    (script,) = (folder / "state/runs").glob("*/job.sh")
+    script = cluster.write_scripts(folder, image, RANK, "--nodes", "2", "--ranks", "4", cores=8)
     (folder / "compare.sh").write_text(COMPARE.format(script=script, pairs=pairs))
     cluster.on_login(folder, "sbatch", "--wait", "compare.sh")
     return read_times((folder / "times").read_text())
 
 
 def read_times(text: str) -> tuple[Times, Times]:
-    """Read lines of a script's name, its start and the start of each of its ranks.
-
-    Raises
-    ------
-    RuntimeError
-        When a script started no rank.
-    """
+    """Read lines of a script's name, its start and the start of each of its ranks."""
     taken: dict[str, list[tuple[float, float]]] = {"argosy": [], "hand": []}
     for line in text.splitlines():
         name, start, *ranks = line.split()

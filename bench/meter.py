@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 KIBIBYTE = 1024
@@ -21,23 +22,18 @@ OF_OPEN_FILE = re.compile(r'\d+, "",')
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a piece of work cost, its ended child processes included.
-
-    Attributes
-    ----------
-    wall, cpu, system
-        Seconds; `cpu` is user and system time, `system` the kernel's part of it.
-    read
-        Bytes asked of read calls (``rchar`` of proc(5)), whether they came from disk or from memory.
-    peak
-        Bytes: the largest resident set of any one process so far, so measure each piece of work in a fresh process.
-    """
+    """What a piece of work cost, its ended child processes included."""
 
     wall: float
+    """Seconds."""
     cpu: float
+    """Seconds of user and system time."""
     read: int
+    """Bytes asked of read calls (``rchar`` of proc(5)), whether they came from disk or from memory."""
     peak: int
+    """Bytes: the largest resident set of any one process so far, so measure each piece of work in a fresh process."""
     system: float
+    """The kernel's part of `cpu`."""
 
 
 def run_metered(work: Callable[[], object]) -> Usage:
@@ -68,39 +64,26 @@ def _peak_bytes() -> int:
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
 
 
-def run_timed(words: Sequence[str], env: Mapping[str, str], *, copies: int = 1) -> float:
-    """Start a command so many times at once; give the seconds until the last one ended.
+def run(
+    *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> str:
+    """Run a command that must succeed, and return its output; parameters as `subprocess.run`."""
+    done = subprocess.run(
+        words, cwd=cwd, env=env, pass_fds=pass_fds, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
+    return done.stdout
 
-    Raises
-    ------
-    RuntimeError
-        When one of them failed: a failed start is quick, and would be a good figure.
-    """
-    start = time.perf_counter()
-    children = [
-        subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(copies)
-    ]
-    codes = [child.wait() for child in children]
-    seconds = time.perf_counter() - start
-    said = [child.stderr.read().decode(errors="replace") for child in children if child.stderr]
-    for child in children:
-        if child.stderr:
-            child.stderr.close()
-    if any(codes):
-        worst = next(text for code, text in zip(codes, said, strict=True) if code)
-        raise RuntimeError(f"{words[0]} … {words[-1]} failed, codes {sorted(set(codes))}: {worst.strip()[-400:]}")
-    return seconds
+
+def run_command(words: tuple[str, ...]) -> Usage:
+    """Run a command that must succeed, and tell what it cost."""
+    return run_metered(partial(run, *words))
 
 
 def run_cpu(words: Sequence[str]) -> float:
-    """Run a command and give the seconds of CPU that it and its children took.
-
-    Raises
-    ------
-    RuntimeError
-        When it failed.
-    """
+    """Run a command and give the seconds of CPU that it and its children took."""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -111,17 +94,12 @@ def run_cpu(words: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """File-system calls of a program and its children, as strace's class ``%file`` has them.
-
-    Attributes
-    ----------
-    named
-        Those that name a path.  The others ask about an open file: glibc 2.33 and later say fstat() as a call of
-        this class, older ones do not.
-    """
+    """File-system calls of a program and its children, as strace's class ``%file`` has them."""
 
     every: int
     named: int
+    """Those that name a path.  The others ask about an open file: glibc 2.33 and later say fstat() as a call of
+    this class, older ones do not."""
 
 
 def run_counted(words: Sequence[str]) -> Calls:
@@ -133,13 +111,7 @@ def run_counted(words: Sequence[str]) -> Calls:
 
 
 def parse_strace(text: str) -> Calls:
-    """Count the calls in the log of ``strace -f``.
-
-    Raises
-    ------
-    ValueError
-        When there is none: then nothing was traced.
-    """
+    """Count the calls in the log of ``strace -f``."""
     calls = [match["rest"] for match in CALL.finditer(text)]
     if not calls:
         raise ValueError(f"strace logged no call: {text[-200:]!r}")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from argosy.images.sif.write import whole_of, write_pieces
-from argosy.images.squashfs.join import join_squashfs
-from bench.inputs import Inputs
-from bench.meter import Usage, run_timed
-from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
+from argosy.builder.bases.base import Base, open_base
+from argosy.builder.bases.choose import PYTHON_PACKAGES
+from argosy.builder.output.assemble import content_over, pack_whole, plan_metadata, write_delta, write_flat
+from argosy.core.session import Session
+from argosy.core.store import atomic_file
+from argosy.images.open import open_image
+from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
+from argosy.images.squashfs.pack import normalise_tree, run_pack
+from argosy.images.tree_digests import describe_with_notes, digest_entries
+from argosy.recipes.lock import Lock
+from bench.inputs import Inputs, open_session
+from bench.meter import Usage, run, run_command, run_metered
+from bench.place import HERE, Place, call_apart, lab, open_folder, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
-from bench.tasks import CommandTask, PackTask, Way
 
 GIGA, MEGA = 1e9, 1e6
-APPTAINER_STEPS = (Way.SANDBOX, Way.COPY, Way.BUILD)
 
 DELTA_TIMES_FASTER = Budget(50, at_least=True)
 SHARE_OF_ANEW = Budget(0.25)
@@ -26,23 +31,20 @@ FLAT_SHARE_OF_APPTAINER = Budget(0.125)
 PEAK = Budget(1000)
 BASE_SIZE = Budget(1, at_least=True)
 READ_SHARE = Budget(1.1)
-LISTED_FILES = 7000
 
 
 def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
     """Measure all ways; Apptainer's, which takes minutes, once."""
     missing = why_no_lab()
     place = HERE if missing else lab()
-    delta = [_pack(place, Way.DELTA, inputs) for _ in range(1 if quick else 5)]
-    copied = [_pack(place, Way.BASE, inputs) for _ in range(1 if quick else 5)]
-    flat = [_pack(place, Way.FLAT, inputs) for _ in range(1 if quick else 3)]
-    anew = [_pack(place, Way.ANEW, inputs)]
+    delta = [_pack(place, pack_delta, inputs) for _ in range(1 if quick else 5)]
+    copied = [_pack(place, copy_base, inputs) for _ in range(1 if quick else 5)]
+    flat = [_pack(place, pack_flat, inputs) for _ in range(1 if quick else 3)]
+    anew = _pack(place, pack_anew, inputs)
     rows = [
         *_sizes(inputs),
         *_our_rows(delta, flat, copied, inputs),
-        *_anew_rows(delta, flat, anew[0]),
-        *_compressor_rows(inputs),
-        *_listing_rows(runs=1 if quick else 5),
+        *_anew_rows(delta, flat, anew),
     ]
     if missing:
         return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
@@ -57,21 +59,88 @@ def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
     return Outcome(tuple(rows), (remark,))
 
 
-def _pack(place: Place, way: Way, inputs: Inputs) -> Usage:
+def _pack(place: Place, way: Callable[..., Usage], inputs: Inputs) -> Usage:
+    """Pack in one way in a fresh process, so that peak memory is its own."""
     with open_folder() as folder:
         work = folder / "work"
         work.mkdir()
         work.chmod(0o777)
-        return run_task(place, _task(way, inputs, str(work)), Usage)
+        return call_apart(place, way, inputs.base, inputs.delta, inputs.layer_tree, work)
 
 
-def _apptainer(place: Place, inputs: Inputs) -> dict[Way, Usage]:
+def pack_delta(base: Path, delta: Path, tree: Path, work: Path) -> Usage:
+    """Do all that `argosy build` does between the installed tree and the finished file, flushed to disk."""
+
+    def write(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+        layer = tree.with_suffix(".sqfs")
+        run_pack(session, tree, layer, time=lock.time)
+        write_delta(path, base, lock, (whole_of(layer),), plan_metadata(base.opened.sif, lock))
+
+    return _write_metered(base, delta, tree, work, write)
+
+
+def pack_flat(base: Path, delta: Path, tree: Path, work: Path) -> Usage:
+    """Do the same with --flatten."""
+
+    def write(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+        metadata = plan_metadata(base.opened.sif, lock)
+        write_flat(path, content_over(base, tree, lock, name="flat"), metadata, session, tree.parent)
+
+    return _write_metered(base, delta, tree, work, write)
+
+
+def pack_anew(base: Path, delta: Path, tree: Path, work: Path) -> Usage:
+    """Unpack all and pack all by the same tools, as one partition was made before tables were joined."""
+
+    def write(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+        whole = pack_whole(content_over(base, tree, lock, name="anew"), session, tree.parent)
+        part, arch = plan_system_part(whole, arch=base.image.arch), base.image.arch
+        write_sif(path, [part], uuid=uuid.UUID(int=0), time=0, arch=arch)
+
+    return _write_metered(base, delta, tree, work, write)
+
+
+def copy_base(base: Path, _delta: Path, _tree: Path, work: Path) -> Usage:
+    """Copy the base into an image of its own: the part of a delta build that is no new data."""
+    image = open_base(str(base), open_session(work / "cache"), work, needs=PYTHON_PACKAGES).image
+    part = plan_system_part(FileSlice(Path(image.path), image.base_offset, image.base_size), arch=image.arch)
+
+    def copy() -> None:
+        with atomic_file(work / "out.sif", force=True) as beside:
+            write_sif(beside, [part], uuid=uuid.UUID(int=0), time=0, arch=image.arch)
+
+    return run_metered(copy)
+
+
+def _write_metered(
+    base: Path, delta: Path, tree: Path, work: Path, write: Callable[[Path, Base, Lock, Path, Session], None]
+) -> Usage:
+    """Write an image of a base and a tree with the lock of `delta`; what a build has done before is not measured."""
+    session, layer = open_session(work / "cache"), work / "layer"
+    run("cp", "-a", "--no-preserve=ownership", str(tree), str(layer))
+    opened = open_base(str(base), session, work, needs=PYTHON_PACKAGES)
+    opened.digesting()
+    lock = open_image(delta).lock
+    if lock is None:
+        raise RuntimeError(f"{delta} has no lock")
+
+    def finish() -> None:
+        normalise_tree(layer)
+        digest_entries(describe_with_notes(layer))
+        with atomic_file(work / "out.sif", force=True) as beside:
+            write(beside, opened, lock, layer, session)
+
+    return run_metered(finish)
+
+
+def _apptainer(place: Place, inputs: Inputs) -> dict[str, Usage]:
     with open_folder() as folder:
-        return {way: run_task(place, _task(way, inputs, str(folder)), Usage) for way in APPTAINER_STEPS}
-
-
-def _task(way: Way, inputs: Inputs, work: str) -> PackTask:
-    return PackTask(way, str(inputs.base), str(inputs.delta), str(inputs.layer_tree), work)
+        steps = {
+            "sandbox": ("apptainer", "--quiet", "build", "--sandbox", f"{folder}/root", str(inputs.base)),
+            "copy": ("cp", "-a", "--no-preserve=ownership", f"{inputs.layer_tree}/.", f"{folder}/root/"),
+            "build": ("apptainer", "--quiet", "build", f"{folder}/out.sif", f"{folder}/root"),
+        }
+        return {step: call_apart(place, run_command, words) for step, words in steps.items()}
 
 
 def _sizes(inputs: Inputs) -> list[Row]:
@@ -86,19 +155,18 @@ def _sizes(inputs: Inputs) -> list[Row]:
 
 def _our_rows(delta: list[Usage], flat: list[Usage], copied: list[Usage], inputs: Inputs) -> list[Row]:
     rows: list[Row] = []
-    theirs = "packing.apptainer"
     for name, usages in (("delta", delta), ("flat", flat)):
         rows += [
-            many(f"packing.{name}.wall", f"{name}: wall", [u.wall for u in usages], "s", against=f"{theirs}.wall"),
-            many(f"packing.{name}.cpu", f"{name}: CPU", [u.cpu for u in usages], "s", against=f"{theirs}.cpu"),
-            many(f"packing.{name}.read", f"{name}: read", [u.read / MEGA for u in usages], "MB"),
-            many(
-                f"packing.{name}.peak",
-                f"{name}: peak of one process",
-                [u.peak / MEGA for u in usages],
-                "MB",
-                budget=PEAK,
-            ),
+            many(f"packing.{name}.{each}", f"{name}: {what}", values, "s", against=f"packing.apptainer.{each}")
+            for each, what, values in (
+                ("wall", "wall", [usage.wall for usage in usages]),
+                ("cpu", "CPU", [usage.cpu for usage in usages]),
+            )
+        ]
+        peaks = [usage.peak / MEGA for usage in usages]
+        rows += [
+            many(f"packing.{name}.read", f"{name}: read", [usage.read / MEGA for usage in usages], "MB"),
+            many(f"packing.{name}.peak", f"{name}: peak of one process", peaks, "MB", budget=PEAK),
         ]
     # The tree is read twice, for its digest and by the packer; what that packs, and the base, once.
     packed = inputs.delta.stat().st_size
@@ -128,86 +196,27 @@ def _anew_rows(delta: list[Usage], flat: list[Usage], anew: Usage) -> list[Row]:
     return rows
 
 
-def _compressor_rows(inputs: Inputs) -> list[Row]:
-    """Measure the compressor alone on the same bytes: no packer costs less on this machine."""
-    if not shutil.which("zstd"):
-        return []
-    pipe = 'tar --create --file=- "$1" | zstd --single-thread --quiet -1 --stdout > /dev/null'
-    words = ("sh", "-c", pipe, "sh", str(inputs.layer_tree))
-    cpu = [run_task(HERE, CommandTask(words), Usage).cpu / inputs.layer_bytes * GIGA for _ in range(3)]
-    return [many("packing.zstd.cpu_per_gb", "zstd -1 alone, for comparison: CPU per GB", cpu, "s")]
-
-
-def _listing_rows(runs: int) -> list[Row]:
-    """Time `ls -l` of a large folder on a kernel mount, which reads its index; none if this machine mounts none."""
-    if os.geteuid() != 0:
-        return []
-    with open_folder() as folder:
-        tree, base = folder / "tree", folder / "base"
-        base.mkdir()
-        (tree / "large").mkdir(parents=True)
-        for number in range(LISTED_FILES):
-            (tree / f"large/operator_{number:05}_native_dispatch.h").write_text(str(number))
-        packed = folder / "packed.sqfs"
-        _pack_plainly(tree, packed)
-        _pack_plainly(base, folder / "base.sqfs")
-        joined = folder / "joined.sqfs"
-        write_pieces(joined, join_squashfs(whole_of(folder / "base.sqfs"), (whole_of(packed),), time=0))
-        try:
-            flat = [_list_mounted(joined, folder) for _ in range(runs)]
-            theirs = [_list_mounted(packed, folder) for _ in range(runs)]
-        except subprocess.CalledProcessError:
-            return []
-    key, what = "packing.kernel_ls", f"ls -l of {LISTED_FILES} files, kernel mount"
+def _apptainer_rows(steps: dict[str, Usage]) -> list[Row]:
+    key, usages = "packing.apptainer", steps.values()
+    names = {"sandbox": "build --sandbox", "copy": "copy packages in", "build": "build SIF from it"}
+    peak = max(usage.peak for usage in usages) / MEGA
     return [
-        many(f"{key}.flat", f"{what}: flat", flat, "s", against=f"{key}.mksquashfs"),
-        many(f"{key}.mksquashfs", f"{what}: mksquashfs", theirs, "s"),
+        *(one(f"{key}.{step}", f"apptainer: {names[step]}", usage.wall, "s") for step, usage in steps.items()),
+        one(f"{key}.wall", "apptainer: wall, all three", sum(usage.wall for usage in usages), "s"),
+        one(f"{key}.cpu", "apptainer: CPU, all three", sum(usage.cpu for usage in usages), "s"),
+        one(f"{key}.read", "apptainer: read", sum(usage.read for usage in usages) / MEGA, "MB"),
+        one(f"{key}.peak", "apptainer: peak of one process", peak, "MB"),
     ]
 
 
-def _pack_plainly(tree: Path, out: Path) -> None:
-    words = ("mksquashfs", str(tree), str(out), "-comp", "zstd", "-no-xattrs", "-quiet", "-no-progress")
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-
-
-def _list_mounted(image: Path, folder: Path) -> float:
-    """Mount an image anew, so that the kernel knows no name of it; give the seconds of `ls -l`."""
-    mounted = folder / "mounted"
-    mounted.mkdir(exist_ok=True)
-    mount = ("mount", "-t", "squashfs", "-o", "loop,ro", str(image), str(mounted))
-    subprocess.run(mount, check=True)
-    try:
-        return run_timed(("ls", "-l", str(mounted / "large")), os.environ)
-    finally:
-        umount = ("umount", str(mounted))
-        subprocess.run(umount, check=True)
-
-
-def _apptainer_rows(steps: dict[Way, Usage]) -> list[Row]:
-    names = {Way.SANDBOX: "build --sandbox", Way.COPY: "copy packages in", Way.BUILD: "build SIF from it"}
-    rows = [one(f"packing.apptainer.{way}", f"apptainer: {names[way]}", u.wall, "s") for way, u in steps.items()]
-    return [
-        *rows,
-        one("packing.apptainer.wall", "apptainer: wall, all three", sum(u.wall for u in steps.values()), "s"),
-        one("packing.apptainer.cpu", "apptainer: CPU, all three", sum(u.cpu for u in steps.values()), "s"),
-        one("packing.apptainer.read", "apptainer: read", sum(u.read for u in steps.values()) / MEGA, "MB"),
-        one(
-            "packing.apptainer.peak", "apptainer: peak of one process", max(u.peak for u in steps.values()) / MEGA, "MB"
-        ),
-    ]
-
-
-def _proportions(rows: list[Row], steps: dict[Way, Usage]) -> list[Row]:
+def _proportions(rows: list[Row], steps: dict[str, Usage]) -> list[Row]:
     by_key = {row.key: row.value for row in rows}
-    wall = sum(u.wall for u in steps.values())
-    faster = wall / by_key["packing.delta.wall"]
-    share = by_key["packing.flat.cpu"] / steps[Way.BUILD].cpu
+    wall = sum(usage.wall for usage in steps.values())
+    delta, flat = (wall / by_key[f"packing.{name}.wall"] for name in ("delta", "flat"))
+    share = by_key["packing.flat.cpu"] / steps["build"].cpu
+    faster = "times faster than apptainer's three"
     return [
-        one(
-            "packing.delta.faster", "delta: times faster than apptainer's three", faster, "x", budget=DELTA_TIMES_FASTER
-        ),
-        one(
-            "packing.flat.faster", "flat: times faster than apptainer's three", wall / by_key["packing.flat.wall"], "x"
-        ),
+        one("packing.delta.faster", f"delta: {faster}", delta, "x", budget=DELTA_TIMES_FASTER),
+        one("packing.flat.faster", f"flat: {faster}", flat, "x"),
         one("packing.flat.share", "flat: share of apptainer build's CPU", share, "", budget=FLAT_SHARE_OF_APPTAINER),
     ]

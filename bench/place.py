@@ -1,21 +1,21 @@
-"""Run a measuring process here or in the lab, each time a fresh one; what it measures is told by its task."""
+"""Call measuring functions in fresh processes, here or in the lab, where files have the same paths."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from argosy.core.store import remove_path, work_folder
 from bench.inputs import bench_folder
+from bench.meter import run
 
 REPO = Path(__file__).parents[1]
 LAB_PYTHON = "/opt/argosy-dev/bin/python"
@@ -27,28 +27,16 @@ DISK_BYTES = 16 << 30
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a measuring process runs, and as whom.
+Place = tuple[str, ...]
+"""The command that starts Python where a measuring process runs."""
 
-    Attributes
-    ----------
-    words
-        What leads to a Python there.
-    """
-
-    name: str
-    words: tuple[str, ...]
-
-
-HERE = Place("this machine", (sys.executable,))
+HERE: Place = (sys.executable,)
 
 
 def lab(*mounts: Path) -> Place:
     """Give the lab's one-shot login node: a real Apptainer, an ordinary user, the same files and file systems."""
     binds = tuple(word for folder in (bench_folder(), *mounts) for word in ("-b", str(folder)))
-    words = (str(REPO / "lab/in"), "-u", "alice", "-w", str(REPO), *binds, "--", LAB_PYTHON)
-    return Place("the lab, as an ordinary user", words)
+    return (str(REPO / "lab/in"), "-u", "alice", "-w", str(REPO), *binds, "--", LAB_PYTHON)
 
 
 def why_no_lab() -> str:
@@ -89,36 +77,46 @@ def new_file_system() -> Iterator[Path]:
         mount.mkdir()
         disk.touch()
         os.truncate(disk, DISK_BYTES)
-        _run("mkfs.ext4", "-q", "-F", str(disk))
-        device = _run("losetup", "--find", "--show", "--direct-io=on", str(disk)).strip()
+        run("mkfs.ext4", "-q", "-F", str(disk))
+        device = run("losetup", "--find", "--show", "--direct-io=on", str(disk)).strip()
         try:
-            _run("mount", "-o", "noinit_itable", device, str(mount))
+            run("mount", "-o", "noinit_itable", device, str(mount))
         finally:
-            _run("losetup", "--detach", device)  # the kernel does it when the file system is unmounted
+            run("losetup", "--detach", device)  # the kernel does it when the file system is unmounted
         try:
             mount.chmod(0o1777)
             yield mount
         finally:
-            _run("umount", str(mount))
+            run("umount", str(mount))
 
 
-def _run(*words: str) -> str:
-    return subprocess.run(words, stdin=subprocess.DEVNULL, check=True, stdout=subprocess.PIPE, text=True).stdout
+def run_in_lab(folder: Path, variables: Mapping[str, str], *words: str) -> str:
+    """Run a command in the lab as an ordinary user, in a folder and with these variables only; return its output."""
+    there = (str(REPO / "lab/in"), "-u", "alice", "-w", str(folder), "-b", str(folder), "--")
+    return run(*there, "env", "-i", *(f"{name}={value}" for name, value in variables.items()), *words)
 
 
-def run_task(place: Place, task: object, answer: type[Answer]) -> Answer:
-    """Have a fresh process carry out a task.
-
-    Raises
-    ------
-    RuntimeError
-        When it failed, with what it said.
-    """
+def call_apart(place: Place, work: Callable[..., Answer], *arguments: object) -> Answer:
+    """Call a function of a module of the bench in a fresh process; arguments and answer travel as JSON."""
     with open_folder() as folder:
-        given, got = folder / "task.json", folder / "answer.json"
-        given.write_bytes(msgspec.json.encode(task))
-        words = (*place.words, "-m", "bench.worker", type(task).__name__, str(given), str(got))
-        done = subprocess.run(words, cwd=REPO, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode or not got.is_file():
-            raise RuntimeError(f"{task}\nin {place.name} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-        return msgspec.json.decode(got.read_bytes(), type=answer)
+        given, got = folder / "given.json", folder / "answer.json"
+        given.write_bytes(msgspec.json.encode((work.__module__, work.__name__, arguments), enc_hook=str))
+        run(*place, "-m", "bench.place", str(given), str(got), cwd=REPO)
+        return msgspec.json.decode(got.read_bytes(), type=get_type_hints(work)["return"])  # type: ignore[no-any-return]
+
+
+def _answer(given: Path, got: Path) -> None:
+    """Call the function that a file names, in the process that `call_apart` has started."""
+    module, name, arguments = msgspec.json.decode(given.read_bytes())
+    work = getattr(importlib.import_module(module), name)
+    kinds = get_type_hints(work).values()
+    answer = work(*(_convert(value, kind) for value, kind in zip(arguments, kinds, strict=False)))
+    got.write_bytes(msgspec.json.encode(answer))
+
+
+def _convert(value: object, kind: Any) -> object:
+    return Path(str(value)) if kind is Path else msgspec.convert(value, kind)
+
+
+if __name__ == "__main__":
+    _answer(*map(Path, sys.argv[1:]))

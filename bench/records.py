@@ -5,29 +5,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from argosy.bench.statistics import quartiles
 
-class Verdict(StrEnum):
-    """Whether a budget is met."""
-
-    MET = "met"
-    NOT_MET = "NOT MET"
-    NONE = ""
+NOT_MET = "NOT MET"
+"""Verdict on a row that does not keep its budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit of the design, in the unit of its row.
-
-    Attributes
-    ----------
-    at_least
-        Whether the figure must reach the limit; otherwise it must stay below it.
-    """
+    """A limit of the design, in the unit of its row."""
 
     limit: float
     at_least: bool = False
+    """Whether the figure must reach the limit; otherwise it must stay below it."""
 
     def __str__(self) -> str:
         """Render with its sign; the unit is the row's."""
@@ -36,34 +27,32 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure.
-
-    Attributes
-    ----------
-    key
-        Stable name, by which runs are compared: ``packing.delta.wall``.
-    group
-        The part of the bench that measured it.
-    value
-        The figure; a median where it was taken several times.
-    low, high
-        Quartiles of the single values; equal to `value` where there is one.
-    runs
-        How many single values there are.
-    against
-        Key of the row that this one is set in proportion to; empty for none.
-    """
+    """One figure."""
 
     key: str
+    """Stable name, by which runs are compared: ``packing.delta.wall``."""
     group: str
+    """The part of the bench that measured it."""
     what: str
     value: float
+    """The figure; a median where it was taken several times."""
     unit: str
     low: float
     high: float
+    """Quartiles of the single values; equal to `value` where there is one."""
     runs: int = 1
+    """How many single values there are."""
     against: str = ""
+    """Key of the row that this one is set in proportion to; empty for none."""
     budget: Budget | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Tell whether the row keeps its budget; empty without one."""
+        if self.budget is None:
+            return ""
+        kept = self.value >= self.budget.limit if self.budget.at_least else self.value <= self.budget.limit
+        return "met" if kept else NOT_MET
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +65,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run: what was measured, where, and with what.
-
-    Attributes
-    ----------
-    date
-        ISO date on which it was run.
-    command
-        The words that ran it.
-    machine, tools
-        Pairs of name and fact.
-    """
+    """A whole run: what was measured, where, and with what."""
 
     date: str
+    """ISO date on which it was run."""
     command: str
+    """The words that ran it."""
     machine: tuple[tuple[str, str], ...]
     tools: tuple[tuple[str, str], ...]
+    """Pairs of name and fact."""
     rows: tuple[Row, ...] = field(default=())
     remarks: tuple[str, ...] = ()
 
@@ -108,22 +90,6 @@ def many(
     low, high = quartiles(values)
     median = statistics.median(values)
     return Row(key, key.partition(".")[0], what, median, unit, low, high, len(values), against, budget)
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Give the lower and upper quartile; both the value itself where there is one."""
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
-
-
-def judge_budget(row: Row) -> Verdict:
-    """Tell whether a row keeps its budget."""
-    if row.budget is None:
-        return Verdict.NONE
-    kept = row.value >= row.budget.limit if row.budget.at_least else row.value <= row.budget.limit
-    return Verdict.MET if kept else Verdict.NOT_MET
 
 
 def ratio_of(row: Row, rows: Iterable[Row]) -> float | None:

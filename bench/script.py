@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from bench.inputs import Inputs, bench_cache, open_session
-from bench.place import REPO, open_folder, why_no_lab
+from bench.place import open_folder, run_in_lab, why_no_lab
 from bench.planning import COMMAND, write_large_site
 from bench.records import Budget, Outcome, Row, one
 
@@ -29,16 +29,11 @@ STEP = re.compile(r'^\d+ +execve\("[^"]*/srun"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a script does until its ranks are started.
-
-    Attributes
-    ----------
-    rpcs
-        Connections over the network: each question to Slurm's controller is one at least.
-    """
+    """What a script does until its ranks are started."""
 
     forks: int
     rpcs: int
+    """Connections over the network: each question to Slurm's controller is one at least."""
 
 
 def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - counts are the same for few runs
@@ -73,37 +68,37 @@ def _counted(nodes: int) -> list[Row]:
     ]
 
 
+def write_job(folder: Path, script: str, *, srun: str) -> None:
+    """Write a job script, and an srun that takes the place of Slurm's."""
+    (folder / "job.sh").write_text(script)
+    (folder / "slurm.conf").write_text(SLURM_CONF)
+    (folder / "srun").write_text(srun)
+    (folder / "srun").chmod(0o755)
+
+
+def job_variables(folder: Path) -> dict[str, str]:
+    """Return the variables of a job's first node, which has 8 GPUs; those of the number of nodes are left out."""
+    return {
+        "PATH": f"{folder}:/usr/bin:/bin", "HOME": "/home/alice", "USER": "alice",
+        "SLURM_CONF": str(folder / "slurm.conf"), "SLURM_JOB_ID": "1234567", "SLURMD_NODENAME": "node1",
+        "SLURM_GPUS_ON_NODE": "8",
+    }  # fmt: skip
+
+
 def run_until_srun(script: str, nodes: int) -> Before:
     """Run a script as its batch host would, with an srun that does nothing, under strace."""
     with open_folder() as folder:
-        (folder / "job.sh").write_text(script)
-        (folder / "slurm.conf").write_text(SLURM_CONF)
-        (folder / "srun").write_text("#!/bin/sh\n")
-        (folder / "srun").chmod(0o755)
+        write_job(folder, script, srun="#!/bin/sh\n")
         log = folder / "calls"
-        job = {
-            "PATH": f"{folder}:/usr/bin:/bin", "HOME": "/home/alice", "USER": "alice",
-            "SLURM_CONF": str(folder / "slurm.conf"),
-            "SLURM_JOB_ID": "1234567", "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": f"node[1-{nodes}]",
-            "SLURMD_NODENAME": "node1", "SLURM_GPUS_ON_NODE": "8",
-        }  # fmt: skip
-        traced = ("strace", "-f", "-e", "trace=process,connect", "-e", "signal=none", "-o", str(log), "sh", "job.sh")
-        there = (str(REPO / "lab/in"), "-u", "alice", "-w", str(folder), "-b", str(folder), "--")
-        words = (*there, "env", "-i", *(f"{name}={value}" for name, value in job.items()), *traced)
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if not log.is_file():
-            raise RuntimeError(f"nothing was traced: {done.stderr[-2000:]}")
-        return count_before(log.read_text(errors="replace"), done.stderr)
+        shape = {"SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": f"node[1-{nodes}]"}
+        traced = ("strace", "-f", "-e", "trace=process,connect", "-e", "signal=none", "-o", str(log))
+        words = ("sh", "-c", '"$@" 2>&1 || :', "sh", *traced, "sh", "job.sh")
+        said = run_in_lab(folder, job_variables(folder) | shape, *words)
+        return count_before(log.read_text(errors="replace"), said)
 
 
 def count_before(text: str, said: str = "") -> Before:
-    """Count forks and connections in a log of ``strace -f``, up to the start of the ranks.
-
-    Raises
-    ------
-    RuntimeError
-        When the ranks were never started.
-    """
+    """Count forks and connections in a log of ``strace -f``, up to the start of the ranks."""
     step = STEP.search(text)
     if step is None:
         raise RuntimeError(f"the script never came to srun: {said[-2000:]}")

@@ -1,107 +1,74 @@
-"""Render a result: markdown for people and the manual, plain columns for pipes; it reads and measures nothing."""
+"""Tables of a result as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bench.records import Result, Row, judge_budget, ratio_of, render_number
+from bench.records import Result, Row, ratio_of, render_number
 
 HEAD = ("what", "figure", "quartiles", "runs", "ratio", "budget", "verdict")
 COMPARED = ("then", "now : then")
-RIGHT = frozenset({"Argosy", "figure", "quartiles", "runs", "ratio", "then", "now : then"})
+RIGHT = frozenset({"Argosy", "figure", "quartiles", "runs", "ratio", *COMPARED})
+"""Columns that are aligned to the right."""
 
-Cells = tuple[str, ...]
+
+def render_result_page(result: Result, before: Result | None = None) -> str:
+    """Render a result as Markdown with aligned columns: the table of each part, and then the run.
+
+    Parameters
+    ----------
+    before
+        An earlier result, whose figures are shown beside the new ones.
+    """
+    lines: list[str] = []
+    for part, rows in groupby(result.rows, key=lambda row: row.group):
+        lines += [f"## {part}", "", *part_table(tuple(rows), result, before), ""]
+    return "\n".join([*lines, "## run", "", *(f"- {fact}" for fact in facts(result))]) + "\n"
 
 
-def table_cells(result: Result, before: Result | None = None) -> tuple[Cells, dict[str, list[Cells]]]:
-    """Give the head and, for each group in its order, the rows as text; with `before`, its figures beside them."""
-    old = {row.key: row.value for row in before.rows} if before else {}
+def part_table(rows: Sequence[Row], result: Result, before: Result | None = None) -> Iterator[str]:
+    """Yield the table of a part of the bench, with the figures of an earlier result beside the new ones."""
+    old = {row.key: row.value for row in before.rows} if before else None
     head = (*HEAD, *(COMPARED if before else ()))
-    groups = {
-        group: [(*_cells(row, result.rows), *(_compared(row, old) if before else ())) for row in rows]
-        for group, rows in groupby(result.rows, key=lambda row: row.group)
-    }
-    return head, groups
+    yield from table_lines(head, [_cells(row, result.rows, old) for row in rows])
 
 
-def _cells(row: Row, rows: Sequence[Row]) -> Cells:
+def facts(result: Result) -> tuple[str, ...]:
+    """Return what is known about a run: its date, machine, tools and remarks."""
+    machine = ", ".join(f"{name} {fact}" for name, fact in result.machine)
+    tools = ", ".join(f"{name} {version}" for name, version in result.tools)
+    return (f"Run on {result.date}: {result.command}", f"Machine: {machine}", f"Tools: {tools}", *result.remarks)
+
+
+def _cells(row: Row, rows: Sequence[Row], old: Mapping[str, float] | None) -> tuple[str, ...]:
     ratio = ratio_of(row, rows)
-    spread = f"{render_number(row.low)} – {render_number(row.high)}" if row.runs > 1 else ""  # noqa: RUF001 - a range
-    return (
-        row.what,
+    cells = (
+        row.what.replace("|", "/"),
         f"{render_number(row.value)} {row.unit}".rstrip(),
-        spread,
+        f"{render_number(row.low)} – {render_number(row.high)}" if row.runs > 1 else "",  # noqa: RUF001 - a range
         str(row.runs),
         f"{render_number(ratio)} x" if ratio is not None else "",
         f"{row.budget} {row.unit}".rstrip() if row.budget else "",
-        str(judge_budget(row)),
+        row.verdict,
+    )
+    if old is None:
+        return cells
+    then = old.get(row.key)
+    return (
+        *cells,
+        render_number(then) if then is not None else "",
+        f"{render_number(row.value / then)} x" if then else "",
     )
 
 
-def _compared(row: Row, old: dict[str, float]) -> Cells:
-    then = old.get(row.key)
-    if then is None:
-        return "", ""
-    return render_number(then), f"{render_number(row.value / then)} x" if then else ""
-
-
-def render_markdown(result: Result, before: Result | None = None) -> str:
-    """Render the tables as markdown, columns aligned so that the text reads as it stands."""
-    head, groups = table_cells(result, before)
-    lines = [line for group, rows in groups.items() for line in _section(group, head, rows)]
-    return "\n".join([*lines, *facts(result, bullet="- ")]) + "\n"
-
-
-def _section(group: str, head: Cells, rows: Sequence[Cells]) -> list[str]:
-    return [f"## {group}", "", *table_lines(head, rows), ""]
-
-
-def table_lines(head: Cells, rows: Sequence[Cells]) -> list[str]:
-    """Render a table as lines of markdown."""
-    widths = _widths(head, rows)
-    return [_bars(head, head, widths), _rule(head, widths), *(_bars(head, row, widths) for row in rows)]
-
-
-def render_plain(result: Result, before: Result | None = None) -> str:
-    """Render the tables as columns without any mark, for pipes and logs."""
-    head, groups = table_cells(result, before)
-    widths = _widths(head, [row for rows in groups.values() for row in rows])
-    lines = [_columns(head, head, widths)]
-    for group, rows in groups.items():
-        lines += ["", group, *(_columns(head, row, widths) for row in rows)]
-    return "\n".join([*lines, "", *facts(result, bullet="")]) + "\n"
-
-
-def facts(result: Result, *, bullet: str) -> list[str]:
-    """Return what is known about a run, one line each."""
-    machine = ", ".join(f"{name} {fact}" for name, fact in result.machine)
-    tools = ", ".join(f"{name} {version}" for name, version in result.tools)
-    lines = [f"Run on {result.date}: {result.command}", f"Machine: {machine}", f"Tools: {tools}", *result.remarks]
-    return [bullet + line for line in lines]
-
-
-def _widths(head: Cells, rows: Sequence[Cells]) -> list[int]:
-    return [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-
-
-def _pad(head: Cells, row: Cells, widths: list[int]) -> list[str]:
-    return [
-        cell.rjust(width) if name in RIGHT else cell.ljust(width)
-        for name, cell, width in zip(head, row, widths, strict=True)
-    ]
-
-
-def _bars(head: Cells, row: Cells, widths: list[int]) -> str:
-    return f"| {' | '.join(_pad(head, tuple(cell.replace('|', '/') for cell in row), widths))} |"
-
-
-def _rule(head: Cells, widths: list[int]) -> str:
-    marks = [
-        f"{'-' * (width + 1)}:" if n in RIGHT else "-" * (width + 2) for n, width in zip(head, widths, strict=True)
-    ]
-    return f"|{'|'.join(marks)}|"
-
-
-def _columns(head: Cells, row: Cells, widths: list[int]) -> str:
-    return "  ".join(_pad(head, row, widths)).rstrip()
+def table_lines(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a table as lines of Markdown with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    right = [name in RIGHT for name in head]
+    rule = "|".join(f"{'-' * (width + 1)}{':' if end else '-'}" for width, end in zip(widths, right, strict=True))
+    for at, row in enumerate((head, *rows)):
+        cells = zip(row, widths, right, strict=True)
+        yield f"| {' | '.join(cell.rjust(width) if end else cell.ljust(width) for cell, width, end in cells)} |"
+        if at == 0:
+            yield f"|{rule}|"

@@ -14,12 +14,12 @@ from pathlib import Path
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
+from argosy.core.shell import join, quote
 from argosy.core.store import fill_once
+from bench.cluster import Cluster, lab_cluster
 from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
-from bench.job import Cluster, lab_cluster
 from bench.place import REPO, open_folder, why_no_lab
 from bench.records import Outcome, Row, many
-from bench.tykky_wrapper import SHARED, render_scripted
 
 EXAMPLE = REPO / "examples/ddp"
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -71,6 +71,22 @@ while [ "$turn" -le {rounds} ]; do
     turn=$((turn + 1))
 done > times
 """
+
+
+SHARED = r"""
+folders=""
+for each in /projappl /scratch /users /project /work /home; do
+    if [[ -d $each ]]; then folders=$folders,$each; fi
+done
+seen=$(ls -1 / | awk '!/dev/' | sed 's/^/\//g')
+if grep -q 'singularity/mnt/session\|apptainer/mnt/session' /proc/self/mountinfo; then inside=yes; else inside=no; fi
+programs=$(realpath "$here")
+above=$(realpath "$here/..")
+export SINGULARITY_BIND=${folders#,}
+squeezed=$(echo "$OLD_PATH" | tr ':' '\n' | tr -s '/' | tr '\n' ':')
+libraries=$(echo "${LD_LIBRARY_PATH-}" | tr ':' '\n' | tr -s '/' | tr '\n' ':')
+"""
+"""What the wrappers of tykky compute at each start."""
 
 
 def run_training(inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - as all parts are called
@@ -128,14 +144,34 @@ def write_scripted(folder: Path, image: Path) -> None:
         file.chmod(0o755)
 
 
-def read_variants(text: str) -> dict[tuple[str, str], list[list[float]]]:
-    """Read lines of a shape, a way, its begin and end in nanoseconds, and the seconds that the program told.
+def render_scripted(container: Sequence[str], program: str) -> str:
+    """Render the wrapper of a program with the steps of tykky's wrappers.
 
-    Raises
-    ------
-    RuntimeError
-        When a program told nothing: it did not come to its end.
+    Parameters
+    ----------
+    container
+        Command that starts the container.
+    program
+        Path of the program in the container.
     """
+    return f"""\
+#!/bin/bash
+export OLD_PATH=$PATH
+export PATH=/usr/local/bin:/usr/bin:/usr/local/sbin:/usr/sbin:/bin
+self=${{BASH_SOURCE[0]}}
+while [ -h "$self" ]; do
+    here=$(cd -P "$(dirname "$self")" && pwd)
+    self=$(readlink "$self")
+    [[ $self != /* ]] && self=$here/$self
+done
+here=$(cd -P "$(dirname "$self")" && pwd)
+source "$here/../common.sh"
+{join(container)} bash -c "exec -a {quote(program)} {quote(program)}$(test $# -eq 0 || printf ' %q' "$@")"
+"""
+
+
+def read_variants(text: str) -> dict[tuple[str, str], list[list[float]]]:
+    """Read lines of a shape, a way, its begin and end in nanoseconds, and the seconds that the program told."""
     taken: dict[tuple[str, str], list[list[float]]] = {(shape, way): [[], []] for shape in SHAPES for way in WAYS}
     for line in text.splitlines():
         shape, way, begin, end, *told = line.split()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from argosy.bench.startup import Calls, Figure, StartupReport
-from argosy.bench.startup_cases import BARE, LINE, RUNTIME, WRAPPER
+from argosy.bench.startup import BARE, LINE, RUNTIME, WRAPPER, Calls, StartupReport
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
@@ -25,13 +24,11 @@ from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpack_cached
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
 from bench.inputs import QUICK, Inputs, bench_cache, made_base, open_session, tree_bytes
-from bench.meter import Usage
-from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
+from bench.meter import Usage, run_command
+from bench.place import HERE, Place, call_apart, lab, open_folder, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
 from bench.script import FORK
 from bench.start import pairwise
-from bench.tasks import CommandTask
-from bench.wrapping_phases import phase_rows
 
 COMMANDS = 1000
 MANY_INSIDE = "/opt/argosy/many"
@@ -53,34 +50,35 @@ ABOVE_BARE = Budget(15)
 ABOVE_RUNTIME = Budget(8)
 OF_THE_TREE = Budget(0.01)
 
+EXEC = re.compile(r'^\d+ +(\d+\.\d+) execve\("([^"]+)", (.*)$', re.MULTILINE)
+BIND = re.compile(r'"--(?:dev-|ro-)?bind(?:-try|-data)?"')
+PHASES = {
+    "shell": "the wrapper, until bubblewrap starts",
+    "mounts": "bubblewrap, until its mounts are complete",
+    "enter": "enter the container, until the program starts",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """Where things are wrapped, and by what.
-
-    Attributes
-    ----------
-    folder
-        Of this runtime's own: prefixes, the cache, logs.
-    base
-        A small one: all packages are the environment's own.
-    argosy
-        The program, there.
-    """
+    """Where things are wrapped, and by what."""
 
     runtime: str
     place: Place
     folder: Path
+    """Of this runtime's own: prefixes, the cache, logs."""
     wheels: Path
     base: Path
+    """A small one: all packages are the environment's own."""
     argosy: str
+    """The program, there."""
 
     def run(self, *words: str) -> Usage:
         """Run a command there, with a cache and an index of its own."""
         variables = (f"ARGOSY_CACHE={self.folder}/cache", f"PIP_CONFIG_FILE={os.devnull}", "PIP_NO_INDEX=1")
         dropped = [word for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") for word in ("-u", name)]
         settings = ("env", *dropped, *variables, f"PIP_FIND_LINKS={self.wheels}")
-        return run_task(self.place, CommandTask((*settings, *words)), Usage)
+        return call_apart(self.place, run_command, (*settings, *words))
 
     def argosy_run(self, *words: str) -> Usage:
         """Run argosy there."""
@@ -182,14 +180,44 @@ def _phase_rows(target: BenchTarget) -> Iterator[Row]:
     return phase_rows([file.read_text(errors="replace") for file in target.folder.glob("phases.*")])
 
 
-def count_until(trace: str, program: str) -> tuple[int, int]:
-    """Count forks and programs started in a log of ``strace -f``, until `program` takes its process.
+def phase_rows(logs: Sequence[str]) -> Iterator[Row]:
+    """Give the milliseconds of each phase, and the number of mounts.
 
-    Raises
-    ------
-    RuntimeError
-        When it never did.
+    Parameters
+    ----------
+    logs
+        One log for each start of a wrapped command.
     """
+    starts = [read_phases(log) for log in logs]
+    for number, (phase, what) in enumerate(PHASES.items()):
+        yield many(f"wrapping.bwrap.phase.{phase}", f"bwrap: {what}", [start[number] for start in starts], "ms")
+    mounts = [len(BIND.findall(words)) for log in logs for _, program, words in _executed(log) if _is_bwrap(program)]
+    yield many("wrapping.bwrap.binds", "bwrap: bind mounts of a wrapped command", mounts, "")
+
+
+def read_phases(log: str) -> tuple[float, float, float]:
+    """Return the milliseconds of the phases of one start."""
+    started = _executed(log)
+    first = started[0][0]
+    bwrap = next((at for at, program, _ in started if _is_bwrap(program)), 0.0)
+    hold = next((at for at, _, words in started if '"argosy-hold"' in words and at > bwrap), 0.0)
+    program = started[-1][0]
+    if not first < bwrap < hold < program:
+        raise RuntimeError(f"bwrap did not start the command: {log[-600:]}")
+    return (bwrap - first) * 1000, (hold - bwrap) * 1000, (program - hold) * 1000
+
+
+def _executed(log: str) -> list[tuple[float, str, str]]:
+    """Return time, path and arguments of each program that was executed."""
+    return [(float(at), program, words) for at, program, words in EXEC.findall(log) if "ENOENT" not in words]
+
+
+def _is_bwrap(program: str) -> bool:
+    return program.endswith("/bwrap")
+
+
+def count_until(trace: str, program: str) -> tuple[int, int]:
+    """Count forks and programs started in a log of ``strace -f``, until `program` takes its process."""
     found = re.search(rf'^\d+ +execve\("[^"]*/{program}".* = 0$', trace, re.MULTILINE)
     if found is None:
         raise RuntimeError(f"{program} was never started: {trace[-600:]}")
@@ -203,7 +231,8 @@ def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT
     figures = {figure.case: figure for figure in report.figures if figure.at_once == 1}
     key, who = f"wrapping.{target.runtime}.start", f"{target.runtime}: python -c pass"
     for name, figure in figures.items():
-        yield _start_row(f"{key}.{name}", f"{who}, {name}", figure)
+        spread = (figure.low, figure.high, figure.runs)
+        yield Row(f"{key}.{name}", "wrapping", f"{who}, {name}", figure.median, "ms", *spread)
     wrapper = figures[WRAPPER].each
     to_plain = pairwise(wrapper, figures[RUNTIME].each)
     if target.place is not HERE:
@@ -216,10 +245,6 @@ def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT
         entered = [ours - runtime for ours, runtime in zip(wrapper, figures[RUNTIME].each, strict=True)]
         what = f"{who}, wrapper above the bare runtime"
         yield many(f"{key}.above_runtime", what, entered, "ms", budget=ABOVE_RUNTIME)
-
-
-def _start_row(key: str, what: str, figure: Figure) -> Row:
-    return Row(key, "wrapping", what, figure.median, "ms", figure.low, figure.high, figure.runs)
 
 
 def _call_rows(calls: dict[str, tuple[Calls, ...]]) -> Iterator[Row]:

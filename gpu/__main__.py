@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu.command import run
-from gpu.environment import IMAGE, KIT, REPO, prepare_environment
+from gpu.environment import IMAGE, KIT, REPO, prepare_environment, run
 from gpu.report import Report, State, Step, parse_report, render_page, render_report
 from gpu.steps import Stage, all_steps
 

@@ -1,4 +1,7 @@
-"""Prepare the machine's environment for the steps: Argosy from this checkout, its dependencies and carried programs."""
+"""Prepare the machine's environment for the steps, and start programs in it with a time limit.
+
+Argosy comes from this checkout, its dependencies and missing programs from the kit.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
@@ -18,6 +25,7 @@ WHEELS = "wheels"
 PROGRAMS = "programs"
 
 WHEEL = re.compile(r"-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl\Z")
+TIMED_OUT = 124
 CPYTHON = re.compile(r"cp3(\d+)\Z")
 
 
@@ -71,3 +79,41 @@ def prepare_environment(kit: Path, base: Mapping[str, str]) -> dict[str, str]:
 def has_program(name: str, environment: Mapping[str, str]) -> bool:
     """Return whether a program is on the PATH of the steps."""
     return shutil.which(name, path=environment["PATH"]) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a program ended."""
+
+    code: int
+    """Exit code; 124 after the time limit, 127 if the program does not exist."""
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def last_lines(self) -> str:
+        """Return the end of the output, for a reason."""
+        lines = [line for line in (self.stderr + self.stdout).splitlines() if line.strip()]
+        return "; ".join(line.strip() for line in lines[-3:])[-400:]
+
+
+def run(argv: Sequence[str], environment: Mapping[str, str], limit: float) -> Reply:
+    """Run a program in a session of its own, and end the whole session at the time limit (in seconds)."""
+    start = time.monotonic()
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    try:
+        child = subprocess.Popen(
+            argv, env=dict(environment), stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace",
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return Reply(127, "", str(error), 0.0)
+    try:
+        stdout, stderr = child.communicate(timeout=max(limit, 1.0))
+        code = child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        stdout, stderr = child.communicate()
+        stderr, code = f"{stderr}\nthe time limit of {limit:.0f} s is over", TIMED_OUT
+    return Reply(code, stdout, stderr, round(time.monotonic() - start, 2))

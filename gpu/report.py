@@ -33,44 +33,30 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the report.
-
-    Attributes
-    ----------
-    name
-        For example ``run bwrap``.
-    reason
-        Why the step failed or was skipped.
-    command
-        The command line, as a person would type it.
-    values
-        The results, for example the reports of the probes.
-    """
+    """A step of the report."""
 
     name: str
+    """For example ``run bwrap``."""
     state: State
     reason: str = ""
+    """Why the step failed or was skipped."""
     seconds: float = 0.0
     command: str = ""
+    """The command line, as a person would type it."""
     values: Mapping[str, Any] = field(default_factory=dict)
+    """The results, for example the reports of the probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole report.
-
-    Attributes
-    ----------
-    date
-        UTC, for example ``2026-11-23 06:00``.
-    machine
-        Facts by name: GPUs, driver, kernel, Python, user.
-    """
+    """The whole report."""
 
     date: str
+    """UTC, for example ``2026-11-23 06:00``."""
     version: str
     vendor: str
     machine: Mapping[str, str]
+    """Facts by name: GPUs, driver, kernel, Python, user."""
     seconds: float
     steps: Sequence[Step]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu.command import Reply, run, show
-from gpu.environment import REPO, has_program
+from gpu.environment import REPO, Reply, has_program, run
 from gpu.probe.result import parse_lines
 from gpu.report import State, Step
 
@@ -26,30 +26,24 @@ NO_TORCH = "needs an image with PyTorch: make gpu TORCH_IMAGE=FILE"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Facts and settings that all steps share.
-
-    Attributes
-    ----------
-    argosy
-        Command that starts Argosy.
-    remaining
-        Returns the seconds that are left for the whole run.
-    """
+    """Facts and settings that all steps share."""
 
     argosy: tuple[str, ...]
+    """Command that starts Argosy."""
     environment: Mapping[str, str]
     vendor: str
     gpus: int
     image: Path
     torch_image: str
     remaining: Callable[[], float]
+    """Returns the seconds that are left for the whole run."""
     root: bool = False
 
     def start(self, *words: str, extra: Mapping[str, str] | None = None) -> tuple[str, Reply]:
         """Run `argosy` with arguments, and return the command line and the reply."""
         limit = min(STEP_LIMIT, self.remaining())
         reply = run((*self.argosy, *words), {**self.environment, **(extra or {})}, limit)
-        return show(("argosy", *words)), reply
+        return shlex.join(("argosy", *words)), reply
 
 
 def all_steps(stage: Stage) -> list[Callable[[], Step]]:

@@ -29,13 +29,15 @@ install_stand_ins() {
   install_module "$root"
 }
 
-# `module` as a function of login shells, as sites have it.  It prints its arguments; loading brings the host's mpiexec.
+# `module` as a function of login shells, for bash only, as some sites have it.  It prints its arguments; loading brings
+# the host's mpiexec.
 install_module() {
   cat > "$1/etc/profile.d/lab-module.sh" << END
 module() {
   echo "module \$*" >&2
   [ "\$1" != load ] || [ -z "$MPIEXEC" ] || PATH=/opt/lab-modules/bin:\$PATH
 }
+export -f module
 END
   mkdir -p "$1/opt/lab-modules/bin"
   [ -n "$MPIEXEC" ] || return 0

@@ -437,6 +437,15 @@ def test_an_unreachable_channel_is_reported(shop: Shop) -> None:
     assert "a channel cannot be reached" in done.err
 
 
+@pytest.mark.parametrize("missing", ["no channel", "no package"])
+def test_channels_and_packages_are_checked_before_a_base_is_made(shop: Shop, channel: Channel, missing: str) -> None:
+    url = channel.url if missing == "no package" else "http://127.0.0.1:9/none"
+    recipe = environment(url, "no-such-thing")
+    done = shop.argosy("build", shop.write("e.yml", recipe), "-o", "x.sif", "--base", "docker://127.0.0.1:9/none")
+    assert ("cannot be reached" if missing == "no channel" else "no channel has a package") in done.err
+    assert "127.0.0.1:9/none" not in done.err or missing == "no channel"
+
+
 SECRET = "planted-for-conda"  # noqa: S105 - it opens a server of this test only; others run at the same time
 NETRC = f"machine 127.0.0.1 login me password {SECRET}\n"
 

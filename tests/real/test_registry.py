@@ -76,6 +76,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (first / "srv/old/file").write_text("x")
     (first / "private/key").write_text("x")
     (first / "private/key").chmod(0)
+    os.utime(first / "etc/stays", (STAYS, STAYS))
     second.mkdir()
     (second / "new").write_text("n")
     do("umoci", "init", "--layout", folder / "it")
@@ -141,6 +142,9 @@ class Stage(msgspec.Struct, frozen=True):
         return replace(self, session=replace(self.session, host=replace(self.session.host, **facts)))
 
 
+STAYS = 1_600_000_000
+"""Time of a file: 2020-09-13."""
+
 MakeStage = Callable[..., Stage]
 
 
@@ -178,6 +182,14 @@ def contents(image: Path) -> dict[str, str]:
     return {row[5].partition(" -> ")[0].removeprefix("squashfs-root"): f"{row[0]} {row[1]}" for row in rows}
 
 
+def times(image: Path) -> dict[str, str]:
+    """Give the day of each path in an image's root file system."""
+    offset = open_image(image).image.base_offset
+    lines = do("unsquashfs", "-UTC", "-o", str(offset), "-lln", image).splitlines()
+    rows = [line.split(None, 5) for line in lines if "squashfs-root" in line]
+    return {row[5].partition(" -> ")[0].removeprefix("squashfs-root"): row[3] for row in rows}
+
+
 def text_in(image: Path, path: str) -> str:
     return do("unsquashfs", "-o", str(open_image(image).image.base_offset), "-cat", image, path)
 
@@ -188,6 +200,7 @@ def check_content(image: Path) -> None:
     there = contents(image)
     assert "/etc/gone" not in there
     assert text_in(image, "etc/stays") == "first"
+    assert times(image)["/etc/stays"] == "2020-09-13"
     assert [name for name in there if name.startswith("/srv")] == ["/srv", "/srv/new"]
     assert there["/bin/sh"].startswith("l")
     assert there["/var/tmp"].startswith("drwxrwxrwt")  # noqa: S108 - inside

@@ -10,7 +10,7 @@ import pytest
 
 from argosy.bench.result import BenchResult, Figure, Kind
 from argosy.bench.show import render_html
-from argosy.core.plot_theme import BACK, DARK
+from argosy.core.plots import BACK, DARK
 from argosy.core.records import replace
 from argosy.diagnostics.report.page import render_page
 from argosy.sites.page import render_site

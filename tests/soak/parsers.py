@@ -39,9 +39,9 @@ from argosy.images.torch_build import parse_torch
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job, list_jobs
-from argosy.jobs.queues import list_accounts, list_qos, list_queues
+from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
 from argosy.launch.import_script.importer import import_script
-from argosy.launch.import_script.read_text import read_script_text
+from argosy.launch.import_script.read import read_script_text
 from argosy.launch.import_script.write import render_jobs
 from argosy.recipes.condarc import Condarc, parse_condarc
 from argosy.recipes.lock import parse_lock
@@ -268,7 +268,8 @@ def _config_file(data: bytes, folder: Path) -> object:
 
 def _queues(session: object) -> object:
     accounts = list_accounts(session)  # type: ignore[arg-type]
-    return list_queues(session), list_qos(session, accounts)  # type: ignore[arg-type]
+    queues = with_partition_qos(session, list_queues(session))  # type: ignore[arg-type]
+    return queues, list_qos(session, accounts, queues)  # type: ignore[arg-type]
 
 
 LOCKS = {

@@ -13,20 +13,26 @@ from argosy.core.plots import RowPlot
 from bench.__main__ import PARTS, main, parse_arguments
 from bench.figures_page import SECTIONS, SUMMARY, render_page
 from bench.growth import read_starts, start_rows
-from bench.growth_page import read_seconds, render_table, sbcast_seconds
+from bench.inputs import SHAPES_AN_IMAGE, SOURCE
 from bench.job import median_interval, read_times
-from bench.kept import PAGE, RESULT, read_result, render_claim, render_result
-from bench.machine import file_system_of
 from bench.meter import Calls, parse_strace
+from bench.page import (
+    PAGE,
+    RESULT,
+    read_result,
+    read_seconds,
+    render_claim,
+    render_growth_table,
+    render_result,
+    sbcast_seconds,
+)
 from bench.plots import PLOTS, plot_parts
-from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
+from bench.records import Budget, Result, Row, many, one, ratio_of, render_number
 from bench.script import Before, count_before
 from bench.start import pairwise
-from bench.table import render_markdown, render_plain
-from bench.training import read_variants, training_rows
-from bench.tykky_wrapper import SHARED, render_scripted
-from bench.wrapping import count_until
-from bench.wrapping_phases import phase_rows, read_phases
+from bench.table import render_result_page
+from bench.training import SHARED, read_variants, render_scripted, training_rows
+from bench.wrapping import count_until, phase_rows, read_phases
 
 STRACE = """\
 7 execve("/bin/sh", ["sh"], 0x7ffe /* 40 vars */) = 0
@@ -58,7 +64,7 @@ def result(*rows: Row) -> Result:
 
 def test_a_figure_taken_several_times_is_its_median_with_quartiles() -> None:
     row = many("start.a", "a", [4, 1, 2, 3, 5], "ms")
-    assert (row.value, row.low, row.high, row.runs) == (3, 2, 4, 5)
+    assert (row.value, row.low, row.high, row.runs) == (3, 1.5, 4.5, 5)
 
 
 def test_a_figure_taken_once_is_its_own_quartiles() -> None:
@@ -79,15 +85,15 @@ def test_the_group_of_a_row_is_the_first_part_of_its_key() -> None:
 @pytest.mark.parametrize(
     ("value", "budget", "verdict"),
     [
-        (1.1, Budget(1.1), Verdict.MET),
-        (1.11, Budget(1.1), Verdict.NOT_MET),
-        (50, Budget(50, at_least=True), Verdict.MET),
-        (49.9, Budget(50, at_least=True), Verdict.NOT_MET),
-        (1, None, Verdict.NONE),
+        (1.1, Budget(1.1), "met"),
+        (1.11, Budget(1.1), "NOT MET"),
+        (50, Budget(50, at_least=True), "met"),
+        (49.9, Budget(50, at_least=True), "NOT MET"),
+        (1, None, ""),
     ],
 )
-def test_a_budget_is_met_up_to_its_limit(value: float, budget: Budget | None, verdict: Verdict) -> None:
-    assert judge_budget(one("a.b", "b", value, "x", budget=budget)) is verdict
+def test_a_budget_is_met_up_to_its_limit(value: float, budget: Budget | None, verdict: str) -> None:
+    assert one("a.b", "b", value, "x", budget=budget).verdict == verdict
 
 
 def test_a_ratio_is_taken_to_the_row_that_is_named() -> None:
@@ -114,28 +120,24 @@ def test_numbers_show_three_digits_that_count(value: float, text: str) -> None:
     assert render_number(value) == text
 
 
-def test_a_plain_table_has_figure_spread_ratio_budget_and_verdict() -> None:
-    text = render_plain(
+def test_a_table_has_figure_spread_ratio_budget_and_verdict() -> None:
+    text = render_result_page(
         result(
             one("a.flat", "flat", 10, "s"),
             many("a.delta", "delta", [4, 5, 6], "s", against="a.flat", budget=Budget(2)),
         )
     )
-    line = next(line for line in text.splitlines() if line.startswith("delta"))
-    assert line.split() == ["delta", "5", "s", "4.5", "–", "5.5", "3", "0.5", "x", "<=", "2", "s", "NOT", "MET"]  # noqa: RUF001
-    assert "Machine: CPU One, cores 2" in text
-    assert text.endswith("so\n")
+    line = next(line for line in text.splitlines() if line.startswith("| delta"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["delta", "5 s", "4 – 6", "3", "0.5 x", "<= 2 s", "NOT MET"]  # noqa: RUF001
+    assert "- Machine: CPU One, cores 2\n" in text
+    assert text.endswith("- so\n")
 
 
-def test_a_plain_table_holds_no_control_codes_and_no_trailing_blanks() -> None:
-    text = render_plain(result(one("a.x", "x", 1, "s"), one("b.y", "y", 2, "")))
-    assert all(character.isprintable() or character == "\n" for character in text)
-    assert all(line == line.rstrip() for line in text.splitlines())
-
-
-def test_markdown_has_a_table_for_each_group_with_equal_bars() -> None:
-    lines = render_markdown(result(one("a.x", "x | y", 1, "s"), one("b.y", "long name of it", 2, "s"))).splitlines()
-    assert [line for line in lines if line.startswith("## ")] == ["## a", "## b"]
+def test_each_group_has_a_table_with_equal_bars() -> None:
+    rows = (one("a.x", "x | y", 1, "s"), one("b.y", "long name of it", 2, "s"))
+    lines = render_result_page(result(*rows)).splitlines()
+    assert [line for line in lines if line.startswith("## ")] == ["## a", "## b", "## run"]
     tables = [line for line in lines if line.startswith("|")]
     assert {line.count("|") for line in tables} == {8}
     assert len({len(line) for line in tables[:3]}) == 1
@@ -188,7 +190,7 @@ def test_a_plot_has_the_rows_that_were_measured_with_budget_and_spread() -> None
     plot = plot_parts(rows)["commands"]
     assert isinstance(plot, RowPlot)
     bars = [(bar.name, bar.value, bar.low, bar.limit, bar.accent) for bar in plot.rows]
-    assert bars == [("python -c pass", 16, None, None, False), ("argosy --help", 71, 70.5, 100, True)]
+    assert bars == [("python -c pass", 16, None, None, False), ("argosy --help", 71, 70, 100, True)]
     assert plot_parts(rows[:1]) == {}
     assert set(PLOTS) <= set(PARTS)
 
@@ -201,10 +203,10 @@ def test_the_readme_quotes_the_measured_figure_and_stays_otherwise_unchanged() -
 
 def test_an_earlier_run_is_shown_beside_the_new_one() -> None:
     before = result(one("a.x", "x", 4, "s"), one("a.gone", "gone", 4, "s"))
-    text = render_plain(result(one("a.x", "x", 2, "s"), one("a.new", "new", 3, "s")), before)
-    lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
-    assert lines["x"][-3:] == ["4", "0.5", "x"]
-    assert lines["new"] == ["new", "3", "s", "1"]
+    text = render_result_page(result(one("a.x", "x", 2, "s"), one("a.new", "new", 3, "s")), before)
+    lines = {line.split()[1]: line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")}
+    assert [cell.strip() for cell in lines["x"][-2:]] == ["4", "0.5 x"]
+    assert [cell.strip() for cell in lines["new"]] == ["new", "3 s", "", "1", *[""] * 5]
     assert "gone" not in lines
 
 
@@ -234,10 +236,8 @@ def test_a_log_of_strace_without_a_call_is_refused() -> None:
         parse_strace("7 +++ exited with 127 +++\n")
 
 
-def test_the_file_system_of_a_path_is_that_of_its_deepest_mount() -> None:
-    mounts = "/dev/a / ext4 rw 0 0\ntmpfs /var tmpfs rw 0 0\n/dev/b /variable xfs rw 0 0\n"
-    assert file_system_of(Path("/var/tmp/x"), mounts) == "tmpfs"  # noqa: S108 - a name
-    assert file_system_of(Path("/variables"), mounts) == "ext4"
+def test_images_are_made_again_after_a_change_of_the_modules_that_shape_them() -> None:
+    assert [pattern for pattern in SHAPES_AN_IMAGE if not any(SOURCE.glob(pattern))] == []
 
 
 def test_a_run_that_would_be_kept_is_refused_on_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_growth_is_the_cost_of_one_more_node() -> None:
     assert rows["growth.hand.64"].value == pytest.approx(7.8)
     nodes = [rows[f"growth.{script}.node"].value for script in ("slurm", "hand", "argosy")]
     assert nodes == pytest.approx([1, 100, 110])
-    assert judge_budget(rows["growth.argosy_hand"]) is Verdict.MET
+    assert rows["growth.argosy_hand"].verdict == "met"
     with pytest.raises(RuntimeError, match="63 of 64 ranks of the script hand"):
         read_starts("hand 64 1 2 63\n")
 
@@ -334,7 +334,7 @@ def test_large_jobs_are_computed_from_figures_and_assumptions() -> None:
     assert [read_seconds(nodes) for nodes in (1, 1000, 10_000)] == [5, 25, 250]
     assert [sbcast_seconds(nodes) for nodes in (1, 8, 9, 64, 1000, 10_000)] == [5, 5, 10, 10, 20, 25]
     values = {f"growth.{phase}.{nodes}": 0.5 for phase in ("before", "after") for nodes in (64, 1000, 10_000)}
-    table = render_table({**values, "growth.argosy.1": 1.75, "growth.slurm.1": 1, "planning.large": 2})
+    table = render_growth_table({**values, "growth.argosy.1": 1.75, "growth.slurm.1": 1, "planning.large": 2})
     assert "| container, on all nodes at once | 0.75 | 0.75 | 0.75 |" in table
     assert "| verdict: read these files | 0.513 | 0.7 | 2.5 |" in table
 

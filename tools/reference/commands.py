@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from argosy.cli.app import COMMAND_GROUPS, app
-from tools.reference.tables import render_row
+from tools.reference.tables import render_table
 
 WIDTH = 81
 CLI = """\
@@ -50,8 +50,8 @@ def render_list() -> str:
     """Render the page with the table of the commands, the help of ``argosy`` itself, and shell completion."""
     parts = [CLI]
     for group, commands in COMMAND_GROUPS.items():
-        lines = [render_row(f"[`argosy {name}`](cli/{name}.md)", summary) for name, (_, summary) in commands.items()]
-        parts.append("\n".join((f"## {group}\n", "| command | what it does |", "|---|---|", *lines, "")))
+        rows = ((f"[`argosy {name}`](cli/{name}.md)", summary) for name, (_, summary) in commands.items())
+        parts.append(f"## {group}\n\n{render_table(('command', 'what it does'), rows)}")
     parts.append(f"## `argosy`\n\n```text\n{render_help('argosy', app)}\n```\n")
     return "\n".join((*parts, SHELLS))
 

@@ -14,7 +14,7 @@ from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name, rows, types
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, variable_name
-from tools.reference.tables import render_row
+from tools.reference.tables import render_table
 
 WIDTH = 81
 
@@ -33,23 +33,13 @@ FOREIGN = """\
 For these, Argosy prints its own command or option.
 """
 
+KEYS_OF = "Each option is also a key of"
 SECTIONS = (
-    (
-        "Launch",
-        LaunchOptions,
-        "Each option is also a key of [`argosy.toml`](argosy-toml.md#launch-and-jobname), with `_` for `-`.",
-    ),
-    (
-        "Build",
-        BuildOptions,
-        "Each option is also a key of [`[image]`](argosy-toml.md#image), unless the table says *command line only*.",
-    ),
-    (
-        "The job of a build",
-        NodeJobOptions,
-        "These options are for `--on-node` and `--submit`, on the command line only.",
-    ),
-)
+    ("Launch", LaunchOptions, f"{KEYS_OF} [`argosy.toml`](argosy-toml.md#launch-and-jobname), with `_` for `-`."),
+    ("Build", BuildOptions, f"{KEYS_OF} [`[image]`](argosy-toml.md#image), unless the table says *command line only*."),
+    ("The job of a build", NodeJobOptions,
+     "These options are for `--on-node` and `--submit`, on the command line only."),
+)  # fmt: skip
 """Title of each section, its options, and where else the options are valid."""
 
 PROJECT = """\
@@ -95,7 +85,7 @@ def render_options() -> str:
     for title, table, where in SECTIONS:
         kinds = types(table)
         lines = [
-            render_row(
+            (
                 ", ".join(f"`{text}`" for text in (option_name(name), row.short, *row.synonyms) if text),
                 row.help
                 + (f" Variable: `{variable_name(name)}`." if name in KEYS else "")
@@ -104,11 +94,10 @@ def render_options() -> str:
             )
             for name, row in rows(table).items()
         ]
-        head = "| option | meaning | type in Python |"
-        parts.append("\n".join((f"## {title}\n", f"{where}\n", head, "|---|---|---|", *lines, "")))
+        parts.append(f"## {title}\n\n{where}\n\n{render_table(('option', 'meaning', 'type in Python'), lines)}")
     hints = (*COMMAND_HINTS.items(), *OPTION_HINTS.items())
-    answers = [render_row(f"`{name}`", text) for name, text in hints]
-    parts.append("\n".join((FOREIGN, "| you type | use instead |", "|---|---|", *answers, "")))
+    answers = ((f"`{name}`", text) for name, text in hints)
+    parts.append(f"{FOREIGN}\n{render_table(('you type', 'use instead'), answers)}")
     return "\n".join(parts)
 
 
@@ -117,11 +106,9 @@ def render_project() -> str:
     definitions = project_schema()["$defs"]
     parts = [PROJECT]
     for title, record in PROJECT_TABLES:
-        lines = [
-            render_row(f"`{name}`", render_kind(key), key["description"])
-            for name, key in definitions[record]["properties"].items()
-        ]
-        parts.append("\n".join((f"## {title}\n", "| key | value | meaning |", "|---|---|---|", *lines, "")))
+        keys = definitions[record]["properties"].items()
+        rows = ((f"`{name}`", render_kind(key), key["description"]) for name, key in keys)
+        parts.append(f"## {title}\n\n{render_table(('key', 'value', 'meaning'), rows)}")
     return "\n".join(parts)
 
 

@@ -12,6 +12,7 @@ from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PR
 from argosy.sites import profile, profile_parts, software
 from argosy.sites.conditions import KNOWN
 from argosy.sites.read import DATA, FRAGMENT
+from tools.reference.tables import render_table
 
 RUNTIMES_PAGE = """\
 # Runtimes
@@ -102,14 +103,12 @@ def render_site() -> str:
         meanings = read_attributes(doc)
         summary = doc.splitlines()[0].replace("``", "`")
         shared = profile_parts.Conditional.__struct_fields__ if issubclass(kind, profile_parts.Evident) else ()
-        rows = [
-            f"| `{field.name}` | {render_default(field)} | {meanings.get(field.name) or name_table(field.name)} |"
+        rows = (
+            (f"`{field.name}`", render_default(field), meanings.get(field.name) or name_table(field.name))
             for field in msgspec.structs.fields(kind)
             if field.name not in shared
-        ]
-        parts.append(
-            "\n".join((f"## {title}\n", f"{summary}\n", "| key | default | meaning |", "|---|---|---|", *rows, ""))
         )
+        parts.append(f"## {title}\n\n{summary}\n\n{render_table(('key', 'default', 'meaning'), rows)}")
     return "\n".join(parts)
 
 
@@ -141,7 +140,7 @@ def read_attributes(doc: str) -> dict[str, str]:
     section = doc.partition("Attributes\n----------\n")[2]
     meanings: dict[str, str] = {}
     for names, text in re.findall(r"^(\S.*)\n((?:    .*\n?)+)", section, re.MULTILINE):
-        meaning = " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+        meaning = " ".join(text.split()).replace("``", "`")
         meanings |= {name.strip(): meaning for name in names.split(",")}
     return meanings
 

@@ -12,7 +12,7 @@ from argosy.sites.page import picture_missing, render_picture
 from argosy.sites.profile import Site
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import Row, explain_site
-from tools.reference.tables import render_row
+from tools.reference.tables import render_row, render_table
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 SITES = """\
@@ -88,9 +88,9 @@ def render_node(site: Site) -> Iterator[str]:
         "modules of a job": ", ".join(f"`{name}`" for name in site.modules.load),
         "bases": f"`argosy images ls --site {site.name}`" if site.images.bases else "",
     }
-    rows = [render_row(name, value) for name, value in facts.items() if value]
+    rows = [(name, value) for name, value in facts.items() if value]
     if rows:
-        yield "\n".join(("| fact | value |", "|---|---|", *rows, ""))
+        yield render_table(("fact", "value"), rows)
 
 
 def render_partitions(site: Site) -> Iterator[str]:
@@ -102,9 +102,9 @@ def render_partitions(site: Site) -> Iterator[str]:
         traits = {"chosen by Argosy": each.choose, "whole nodes": each.whole_nodes, "short tests": each.debug}
         nodes = f"{each.min_nodes or 1} to {each.max_nodes}" if each.max_nodes else ""
         notes = ", ".join(name for name, holds in traits.items() if holds)
-        rows.append(render_row(f"`{each.name}`", each.max_time, nodes, notes))
+        rows.append((f"`{each.name}`", each.max_time, nodes, notes))
     yield "## Partitions\n"
-    yield "\n".join(("| partition | time limit | nodes | notes |", "|---|---|---|---|", *rows, ""))
+    yield render_table(("partition", "time limit", "nodes", "notes"), rows)
 
 
 def render_effects(found: Sequence[Row]) -> Iterator[str]:
@@ -112,13 +112,11 @@ def render_effects(found: Sequence[Row]) -> Iterator[str]:
     names = {"settings": "set", "caches": "create on each node", "binds": "mount", "options": "pass", "avoid": "avoid"}
     rows = [(row.key.partition(".")[0], row) for row in found]
     lines = [
-        render_row(names[kind], render_effect(kind, row), row.when or "always", row.why)
-        for kind, row in rows
-        if kind in names
+        (names[kind], render_effect(kind, row), row.when or "always", row.why) for kind, row in rows if kind in names
     ]
     if lines:
         yield "## What Argosy sets, and why\n"
-        yield "\n".join(("| action | value | when | why |", "|---|---|---|---|", *lines, ""))
+        yield render_table(("action", "value", "when", "why"), lines)
 
 
 def render_effect(kind: str, row: Row) -> str:
@@ -150,18 +148,13 @@ def render_facts(rows: Iterable[Row]) -> Iterator[str]:
     for (part, why), group in groupby(rows, key=lambda row: (row.key.partition(".")[0], row.why)):
         same = list(group)
         if why and len(same) > 1:
-            yield f"| `{part}` | | {_cell(why)} | |"
+            yield render_row(f"`{part}`", "", why, "")
             same = [msgspec.structs.replace(row, why="") for row in same]
         yield from map(render_fact, same)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def render_fact(row: Row) -> str:
     """Render a value and its evidence as a row of a table."""
     links = [f"[{number}]({address})" for number, address in enumerate(row.source.split("; "), 1) if "://" in address]
     said = f"{row.proof} {row.checked} {' '.join(links)}".strip()
-    cells = [f"`{row.key}`: {row.value}", row.when, row.why, said]
-    return "| " + " | ".join(map(_cell, cells)) + " |"
+    return render_row(f"`{row.key}`: {row.value}", row.when, row.why, said)

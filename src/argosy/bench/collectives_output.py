@@ -39,43 +39,29 @@ MILLI, MICRO = 1e-3, 1e-6
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """A bus bandwidth that a benchmark printed.
-
-    Attributes
-    ----------
-    gigabytes
-        GB/s (1e9 bytes).
-    size
-        Bytes of the message; 0 if the benchmark printed only an average over sizes.
-    operation
-        For example ``all_reduce``; empty if the benchmark did not print it.
-    """
+    """A bus bandwidth that a benchmark printed."""
 
     gigabytes: float
+    """GB/s (1e9 bytes)."""
     size: int = 0
+    """Bytes of the message; 0 if the benchmark printed only an average over sizes."""
     operation: str = ""
+    """For example ``all_reduce``; empty if the benchmark did not print it."""
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
-    """The bandwidth of one message size.
-
-    Attributes
-    ----------
-    size
-        Bytes.
-    seconds
-        Time of one operation.
-    algorithm, bus, low, high
-        Algorithm and bus bandwidth in GB/s, and the quartiles of the bus bandwidth; both are `bus` if it was measured
-        once.
-    """
+    """The bandwidth of one message size."""
 
     size: int
+    """Bytes."""
     seconds: float
+    """Time of one operation."""
     algorithm: float
     bus: float
     low: float
     high: float
+    """Algorithm and bus bandwidth in GB/s, and the quartiles of the bus bandwidth; both are `bus` if it was
+    measured once."""
 
 
 class CollectivesOutput(msgspec.Struct, frozen=True):

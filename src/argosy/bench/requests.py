@@ -1,4 +1,4 @@
-"""Launch requests of benchmarks: collective operations, and tests of single nodes.
+"""Launch requests of benchmarks: collective operations, also over several numbers of nodes, and tests of nodes.
 
 The programs need only PyTorch, so their text is part of the job script, and any launcher can start them. A node test
 has no rendezvous: a node that hangs or has lost a GPU does not stop the others.
@@ -6,14 +6,19 @@ has no rendezvous: a node that hangs or has lost a GPU does not stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from argosy.core.errors import UsageError
+from argosy.bench.result import SWEEP
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
+from argosy.core.store import write_text
+from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
+from argosy.launch.submit import Launched
 
 OPERATIONS: Final = ("all_reduce", "all_gather", "broadcast")
 """Operations that can be measured."""
@@ -108,3 +113,57 @@ def exclude_bad_nodes(request: LaunchRequest, bad_nodes_of: Callable[[str], tupl
         )
     options = replace(request.options, exclude=",".join(names))
     return replace(request, options=options, choices=(*request.choices, *choices))
+
+
+def parse_node_counts(text: str) -> tuple[int, ...]:
+    """Parse numbers of nodes: ``4``, or several with commas, ``1,2,4,8,16``.
+
+    Raises
+    ------
+    UsageError
+        If one is not a number above 0.
+    """
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise UsageError(f"invalid --nodes {text!r}", hint="give one number, or several: --nodes 1,2,4,8,16")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def launch_sweep(
+    requests: Sequence[LaunchRequest],
+    preview: Callable[[LaunchRequest], LaunchPlan],
+    start: Callable[[LaunchRequest], Launched],
+) -> tuple[Launched, ...]:
+    """Submit a job for each request, and note the numbers of all of them in the record of each.
+
+    Parameters
+    ----------
+    preview
+        Plans a request without starting it. All requests are planned first, so that an error starts nothing.
+
+    Raises
+    ------
+    UsageError
+        If the site has no scheduler.
+    ArgosyError
+        If a job cannot be submitted; the evidence lists the jobs before it.
+    """
+    for request in requests:
+        if not preview(request).is_job:
+            raise UsageError(
+                "several numbers of nodes need a cluster with Slurm", hint="name its profile with --site, or use --ssh"
+            )
+    launched: list[Launched] = []
+    try:
+        for request in requests:
+            launched.append(start(request))  # noqa: PERF401 - the jobs before an error are reported
+    except ArgosyError as error:
+        jobs = ", ".join(each.job for each in launched)
+        if jobs:
+            error.evidence = f"{error.evidence}\nsubmitted before: {jobs}".strip()
+        raise
+    finally:
+        note = json.dumps({"jobs": [each.job for each in launched]}) + "\n"
+        for each in launched:
+            write_text(Path(each.record) / SWEEP, note)
+    return tuple(launched)

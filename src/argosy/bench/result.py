@@ -6,6 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+SWEEP = "sweep.json"
+"""File in the records of jobs that were submitted together: their numbers."""
+
 GBIT = 8
 """Gigabits in a gigabyte."""
 
@@ -20,32 +23,23 @@ class Kind(StrEnum):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured value.
-
-    Attributes
-    ----------
-    name
-        Device, setting or case; empty for collectives.
-    quantity, unit
-        For example ``bus bandwidth`` in ``GB/s``.
-    low, high
-        Quartiles; equal to `value` if it was measured once.
-    nodes, size, at_once
-        Number of nodes, bytes of the message, and simultaneous starts; 0 if they do not apply.
-    each
-        The single values.
-    """
+    """One measured value."""
 
     name: str
+    """Device, setting or case; empty for collectives."""
     quantity: str
     unit: str
+    """For example ``bus bandwidth`` in ``GB/s``."""
     value: float
     low: float
     high: float
+    """Quartiles; equal to `value` if it was measured once."""
     nodes: int = 0
     size: int = 0
     at_once: int = 0
+    """Number of nodes, bytes of the message, and simultaneous starts; 0 if they do not apply."""
     each: tuple[float, ...] = ()
+    """The single values."""
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
@@ -54,30 +48,21 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class BenchResult(msgspec.Struct, frozen=True):
-    """The result of a benchmark.
-
-    Attributes
-    ----------
-    label
-        Its source: ``job 12``, ``jobs 12 to 16`` or a file.
-    title
-        The measured operation, value or program.
-    site, date
-        Empty if they are unknown; the date is in ISO 8601.
-    expected
-        Nodes -> bus bandwidth in GB/s that the site's profile expects.
-    notes
-        Missing values, each with the reason.
-    """
+    """The result of a benchmark."""
 
     kind: Kind
     label: str
+    """Its source: ``job 12``, ``jobs 12 to 16`` or a file."""
     title: str
+    """The measured operation, value or program."""
     figures: tuple[Figure, ...]
     site: str = ""
     date: str = ""
+    """Empty if they are unknown; the date is in ISO 8601."""
     expected: dict[int, float] = {}
+    """Nodes -> bus bandwidth in GB/s that the site's profile expects."""
     notes: tuple[str, ...] = ()
+    """Missing values, each with the reason."""
 
     @property
     def node_counts(self) -> tuple[int, ...]:

@@ -20,30 +20,22 @@ LEAST_FOR_QUARTILES = 4
 
 
 class VariantResult(msgspec.Struct, frozen=True):
-    """A variant compared with the first one.
-
-    Attributes
-    ----------
-    runs, failed
-        Number of runs with a value, and without one.
-    median
-        Median of the values; None without values.
-    ratio
-        Ratio of the median to that of the first variant.
-    low, high
-        Confidence interval (95 %) of the difference to the first variant; None for the first, and with too few rounds.
-    verdict
-        ``less``, ``more``, ``no difference shown``, or why there is none.
-    """
+    """A variant compared with the first one."""
 
     variant: str
     runs: int
     failed: int
+    """Number of runs with a value, and without one."""
     median: float | None
+    """Median of the values; None without values."""
     ratio: float | None
+    """Ratio of the median to that of the first variant."""
     low: float | None
     high: float | None
+    """Confidence interval (95 %) of the difference to the first variant; None for the first, and with too few
+    rounds."""
     verdict: str
+    """``less``, ``more``, ``no difference shown``, or why there is none."""
 
 
 def compare_rounds(variant: str, values: Mapping[int, float], first: Mapping[int, float], rounds: int) -> VariantResult:

@@ -1,4 +1,4 @@
-"""Read stored results: of a job, of a sweep over node counts, of earlier jobs, or of a file."""
+"""Read stored results: of a job, of a sweep over node counts, of earlier jobs, or of a file; list all bandwidths."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ from pathlib import Path
 import msgspec
 
 from argosy.bench import settings
-from argosy.bench.collectives_output import CollectivesOutput, parse_collectives
-from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
-from argosy.bench.startup import StartupReport
-from argosy.bench.startup_cases import CASES
+from argosy.bench.collectives_output import CollectivesOutput, Measured, parse_bandwidth, parse_collectives
+from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchResult, Figure, Kind
+from argosy.bench.startup import CASES, StartupReport
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json
 from argosy.core.records import replace
-from argosy.core.render import count
+from argosy.core.render import align_rows, count
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import list_earlier
+from argosy.diagnostics.verify.evidence import LATEST
 from argosy.diagnostics.verify.logs import parse_node_tests
-from argosy.jobs.history import PastJob, read_job
+from argosy.jobs.history import PastJob, past_jobs, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site
 from argosy.slurm.queries import is_job_id
-
-SWEEP = "sweep.json"
-"""File in the records of jobs that were submitted together: their numbers."""
 
 EARLIER, MOST_EARLIER = "earlier", 5
 """The word for the earlier comparable jobs of the first result, and how many of them are read."""
@@ -235,3 +231,52 @@ def _earlier(session: Session, first: str) -> Iterator[BenchResult]:
         found = _of_output(session, read_job(session, row.job))
         if isinstance(found, BenchResult):
             yield found
+
+
+class EarlierRun(msgspec.Struct, frozen=True):
+    """The bandwidth that an earlier job measured."""
+
+    job: str
+    date: str
+    """Day of its submission, in ISO 8601."""
+    measured: Measured
+    site: str = ""
+    nodes: str = ""
+    """Names of the nodes of its last run; empty if its end was not recorded."""
+    shape: Shape | None = None
+    """Shape of the job; None if its plan cannot be read."""
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Return what must be equal for two measurements to be comparable."""
+        return (self.site, self.shape, self.measured.operation)
+
+
+def list_earlier(session: Session, site: str = "") -> tuple[EarlierRun, ...]:
+    """Return the measurements of the last jobs, newest first; only those of `site` if it is given."""
+    jobs = [job for job in past_jobs(session, most=LATEST) if site in {"", job.site}]
+    return tuple(_list_measured(jobs, session))
+
+
+def _list_measured(jobs: Sequence[PastJob], session: Session) -> Iterator[EarlierRun]:
+    for job in jobs:
+        output = find_output(Path(job.record), job.id, session.host.person.name)
+        found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
+        if found:
+            yield EarlierRun(
+                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", parse_shape(job.plan)
+            )
+
+
+def render_history(rows: Sequence[EarlierRun]) -> str:
+    """Render measurements as a table; compare each with the best of its site, shape and operation."""
+    best: dict[tuple[object, ...], float] = {}
+    for row in rows:
+        best[row.group] = max(row.measured.gigabytes, best.get(row.group, 0.0))
+    cells = [("date", "job", "site", "operation", "nodes x ranks", "GB/s", "of the best", "on")]
+    for row in rows:
+        share = row.measured.gigabytes / best[row.group] if best[row.group] else 1.0
+        speed, operation = f"{row.measured.gigabytes:g}", row.measured.operation or "-"
+        shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape else "-"
+        cells.append((row.date, row.job, row.site, operation, shape, speed, f"{share:.0%}", row.nodes or "-"))
+    return "\n".join(align_rows(cells))

@@ -23,7 +23,7 @@ from argosy.builder.output.assemble import (
 from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
-from argosy.builder.resolve import resolve_build
+from argosy.builder.resolve import refuse_no_output, resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.process import Command
 from argosy.core.records import replace
@@ -56,6 +56,7 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
     """
     context = resolve_build(request, session)
     request, session = context.request, context.session
+    refuse_no_output(request)
     if report := report_finished_output(request, context.inputs):
         return report
     refuse_output(request.output, request.form, force=request.force)

@@ -51,6 +51,9 @@ from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
 
 INTERPRETER = f"{ENV_PREFIX}/bin/python"
+NEWEST_GLIBC = "2.99"
+"""Newer than any: no package is refused because of the base before the base is known."""
+
 ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
 
 
@@ -215,12 +218,29 @@ def extend_conda(
 
 
 def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
-    host = context.session.host
     glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    client = _make_client(recipe, context.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
+    return replace(client, spare=context.spare)
+
+
+def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cuda: str, archspec: str) -> CondaClient:
+    host = session.host
     condarc = read_condarc(host.environment, Path(host.person.home))
     target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
-    return CondaClient(context.session, context.step, plan, condarc, context.spare)
+    return CondaClient(session, step, plan, condarc)
+
+
+def refuse_without_solution(recipe: Recipe, session: Session, step: Step, *, cuda: str, archspec: str) -> None:
+    """Refuse an environment that has no solution over any base; the base need not exist yet.
+
+    Raises
+    ------
+    ArgosyError
+        If a channel cannot be read, a package is missing, or versions conflict.
+    """
+    if recipe.wants_conda and not recipe.conda_pins:
+        _make_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
 
 
 def _link_packages(

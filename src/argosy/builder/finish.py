@@ -39,7 +39,7 @@ from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.squashfs.pack import normalise_tree, packer_version
 from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
 from argosy.recipes.conda_request import requested_specs
-from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, lists_all_python, render_lock
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import locked_indexes
@@ -148,8 +148,9 @@ def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
 
 
 def _lock(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session, content: str) -> Lock:
+    listed = bool(base.lock and lists_all_python(base.lock))
     return Lock(
-        base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch),
+        base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch, listed=listed),
         python=layer.python.version if layer.python else (base.lock.python if base.lock else ""),
         packages=layer.packages,
         variables=variables_over(recipe, base),

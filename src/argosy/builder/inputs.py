@@ -18,12 +18,13 @@ from argosy.builder.bases.base import Base
 from argosy.builder.bases.debian import parse_debian
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import CheckFailed, ImageError, UsageError
+from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import digest_of_file
-from argosy.images.catalog import find_in_catalog
+from argosy.images.find import find_named
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.recipes.conda_request import SUBDIRS, CondaTarget
@@ -164,13 +165,13 @@ def read_lock(name: str, session: Session) -> Lock:
     UsageError, ImageError
         If there is no such file, it is not a lock, or the image contains none.
     """
-    path = Path(name)
-    path = path if path.exists() else find_in_catalog(name, session) or path
+    path = find_named(name, session) or Path(name)
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
     if kind not in IMAGES:
-        text = path.read_text(errors="replace", encoding="utf-8")
+        with reading(path):
+            text = path.read_text(errors="replace", encoding="utf-8")
         if not text.lstrip().startswith("{"):
             raise ImageError(f"{name} is not a lock", hint="use a file that argosy lock wrote, or an image with a lock")
         return parse_lock(text, name)

@@ -14,6 +14,7 @@ import msgspec
 
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import refuse_no_output
 from argosy.core.errors import UsageError
 from argosy.core.locks import files_beside
 from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
@@ -31,12 +32,13 @@ from argosy.jobs.record import (
     write_submission,
 )
 from argosy.launch.script.helpers import render_script_functions
-from argosy.launch.script.parts import render_modules
+from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.site_settings import refuse_missing_options
 from argosy.launch.submit import submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
 from argosy.recipes.user_config import fill_options
+from argosy.sites.conditions import Facts
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
@@ -109,7 +111,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         exclusive=defaults.exclusive,
     )
     refuse_invalid_options(options)
-    refuse_missing_options(options, site)
+    refuse_missing_options(options, site, Facts(nodes="1", partition=options.partition))
     cpus = wanted.cpus or defaults.cpus
     return (
         "--job-name=argosy-build",
@@ -169,7 +171,7 @@ def render_node_script(options: Argv, command: Argv, site: Site, *, output: str,
     run = " ".join(map(quote, command))
     directives = (*options, f"--output={output}", *(("--no-requeue",) if bundle else ()))  # a second run has no bundle
     lines = [
-        "#!/bin/sh",
+        f"#!{script_shell(site.modules)}",
         *map(render_directive, directives),
         f"# {' '.join(title.split())}",
         "set -eu",
@@ -185,7 +187,7 @@ def render_node_script(options: Argv, command: Argv, site: Site, *, output: str,
 def plan_step(options: Argv, command: Argv, site: Site) -> Argv:
     """Return the srun command of a build that runs now."""
     modules = "\n".join(_render_modules(site))
-    inside = ("sh", "-c", f'{modules}\nexec "$@"', "sh", *command) if modules else command
+    inside = ("bash", "-c", f'{modules}\nexec "$@"', "bash", *command) if modules else command
     return ("srun", *options, *inside)
 
 
@@ -237,6 +239,7 @@ def _prepare_node_build(wanted: NodeOptions, request: BuildRequest, session: Ses
     """Return the site and the options of the job; refuse an output that the build could not write at its end."""
     site = find_build_site(request, session)
     options = plan_node_options(wanted, site, session.host.environment)
+    refuse_no_output(request)
     refuse_existing(request.output, force=request.force)
     refuse_unwritable_folder(request.output.parent)
     return site, options

@@ -19,7 +19,7 @@ from argosy.builder.output.export import refuse_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.torch_index import describe_expected_index, explain_machines
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import resolve_build
+from argosy.builder.resolve import NO_PATH, resolve_build
 from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -40,6 +40,8 @@ class BuildPreview(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    output
+        The image file; empty if the request names none.
     base_bytes
         Size of the base's file; 0 if it does not exist yet.
     base_how
@@ -103,8 +105,9 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     """
     context = resolve_build(request, session)
     request, session = context.request, context.session
-    refuse_output(request.output, request.form, force=request.force)
-    refuse_unwritable_folder(request.output.parent)
+    if request.output != NO_PATH:
+        refuse_output(request.output, request.form, force=request.force)
+        refuse_unwritable_folder(request.output.parent)
     return _describe_plan(plan_build(context), session, here=here)
 
 
@@ -115,7 +118,7 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool) -> BuildPre
     size, how = _describe_base(plan, session, here=here)
     pip, conda = _requested_names(inputs)
     return BuildPreview(
-        output=str(request.output),
+        output=str(request.output) if request.output != NO_PATH else "",
         form=request.form.value,
         base=_name_base(plan),
         base_bytes=size,
@@ -275,7 +278,7 @@ def render_preview(preview: BuildPreview) -> str:
     base = f"{render_size(preview.base_bytes)} for the base, more for" if preview.base_bytes else "the base and"
     return "\n".join(
         (
-            f"would build  {preview.output} ({preview.form})",
+            f"would build  {preview.output or 'an image without a name; -o FILE gives one'} ({preview.form})",
             f"base         {preview.base}: {preview.base_how}",
             f"packages     {counts}",
             *(f"step         {step}" for step in preview.steps),

@@ -26,7 +26,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.host.emulation import MACHINES, emulating, machine_named
 from argosy.images.catalog import IMAGE_SUFFIXES
-from argosy.images.formats import OutputFormat
+from argosy.images.formats import SUFFIXES, OutputFormat
 from argosy.images.identify import Kind, identify_file
 from argosy.images.registry.references import is_reference
 from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, FLATTENED, BuildOptions
@@ -97,10 +97,6 @@ NO_PATH = Path()
 """Placeholder for a missing output."""
 
 
-SQUASHFS_SUFFIXES = frozenset({".sqsh", ".sqfs", ".squashfs"})
-"""Names of outputs that enroot and pyxis read: without ``--format``, they are squashfs files."""
-
-
 ARCHIVES = frozenset({Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
 """Images that users of other tools pass as the source of a build."""
 
@@ -128,7 +124,7 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     Raises
     ------
     UsageError
-        If a source is missing, there are several bases, or the output is missing.
+        If a source is missing, or there are several bases.
     """
     _refuse_sources(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
@@ -145,8 +141,6 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
             hint="remove one of them",
         )
     base = request.base or (str(described[0]) if described else "")
-    if request.output == NO_PATH:
-        raise UsageError("no output is given", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
     if base or request.locked:  # the lock names the base
         return replace(request, sources=sources, base=base)
@@ -163,6 +157,18 @@ def _hint_for_missing(file: str) -> str:
         return f"for the image to build, write -o {quote(file)}; for a base, check the path"
     is_package = not file.startswith(RECIPE_NAMES) and re.fullmatch(r"[\w-]+([=<>~!].*)?", file)
     return f"packages go into a file: echo {quote(file)} > requirements.txt" if is_package else CHECK
+
+
+def refuse_no_output(request: BuildRequest) -> None:
+    """Refuse a build without an output; a dry run needs none.
+
+    Raises
+    ------
+    UsageError
+        If neither an option nor a project file names the output.
+    """
+    if request.output == NO_PATH:
+        raise UsageError("no output is given", hint="add -o NAME.sif")
 
 
 def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
@@ -262,12 +268,14 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     sources = tuple(_near(project, file) for file in image.files)
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
+    output = project.output if request.output == NO_PATH else request.output
+    form = image.format or (OutputFormat.SQSH.value if _is_squashfs_name(output) else "")
     return replace(
         request,
         sources=sources,
         base=base,
-        output=project.output if request.output == NO_PATH else request.output,
-        **_form_of_project(image.format, request),
+        output=output,
+        **_form_of_project(form, request),
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         site=request.site or image.site,
@@ -277,6 +285,11 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
         project=project,
     )
+
+
+def _is_squashfs_name(output: Path) -> bool:
+    """Return whether enroot and pyxis read an output of this name: without ``--format``, it is a squashfs file."""
+    return output.suffix in SUFFIXES[OutputFormat.SQSH]
 
 
 def _form_of_project(name: str, request: BuildRequest) -> dict[str, Any]:
@@ -329,7 +342,7 @@ def make_build_request(
         if name in options and row.record in records:
             records[row.record][row.field or name] = options[name]
     path = output.absolute() if output else NO_PATH
-    if path.suffix in SQUASHFS_SUFFIXES:
+    if _is_squashfs_name(path):
         records["request"].setdefault("form", OutputFormat.SQSH)
     return BuildRequest(files, base, path, engine=EngineOptions(**records["engine"]), **records["request"])
 

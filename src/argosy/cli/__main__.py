@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 import os
+import resource
 import signal
 import sys
 from types import FrameType
@@ -15,7 +16,7 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
-from argosy.core.render import escape_controls
+from argosy.core.render import escape_controls, shorten_message
 from argosy.core.wakeup import wake_on_signals
 
 SIGPIPE_CODE = 141
@@ -38,11 +39,12 @@ STARTS_NOTHING = frozenset({"--dry-run", "--script"})
 VERBOSE = frozenset({"-v", "--verbose"})
 """With one of these options the notes of an error are printed, too."""
 
-EVIDENCE = 300
-"""Characters of a system error that are shown: the file name in it may be as long as the command line."""
-
 MEMORY_HINT = "use a machine with more memory, for example a compute node; 'ulimit -v' shows a limit"
 PROCESSES_HINT = "end some of your other programs; 'ulimit -u' and 'ulimit -v' show the limits"
+
+LEAST_MEMORY = 256 << 20
+"""Bytes of address space. Python waits for ever for a new thread that has a stack, but no memory to begin
+(`threading.Thread.start`, Python 3.11); each stack is 8 MB."""
 
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space left on device", "free some space there, or write to another file system"),
@@ -84,6 +86,7 @@ def run_app(arguments: list[str]) -> int:
     _open_standard_streams()
     try:
         _catch_signals()
+        _refuse_little_memory()
         if not "".join(arguments).isascii():
             _note_dashes(arguments)
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
@@ -106,6 +109,14 @@ def run_app(arguments: list[str]) -> int:
         code = _report(_explain(error), arguments)
         _flush_output()
         return code
+
+
+def _refuse_little_memory() -> None:
+    """Refuse a limit of the address space that is too low for the threads of most commands."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        evidence = f"'ulimit -v' is {limit >> 10}; Argosy needs {LEAST_MEMORY >> 10} (kB)"
+        raise CheckFailed("not enough memory", evidence=evidence, hint="raise the limit with: ulimit -v unlimited")
 
 
 def _note_dashes(arguments: list[str]) -> None:
@@ -178,8 +189,9 @@ def _report(error: ArgosyError, arguments: list[str]) -> int:
         if "--json" in own:
             from argosy.cli.output import print_json
 
-            facts = {"message": error.what, "evidence": error.evidence, "hint": error.hint, "exit_code": code}
-            print_json({"error": facts})
+            texts = {"message": error.what, "evidence": error.evidence, "hint": error.hint}
+            facts = {name: shorten_message(text) for name, text in texts.items()}
+            print_json({"error": {**facts, "exit_code": code}})
         details = getattr(error, "__notes__", ()) if VERBOSE.intersection(own) else ()
         click.echo(escape_controls("\n".join((f"argosy: {error}", *(f"  {detail}" for detail in details)))), err=True)
     except BrokenPipeError:
@@ -220,7 +232,7 @@ def _explain_os_error(error: OSError) -> ArgosyError | None:
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return UsageError("the current folder was removed", hint="change to an existing folder: cd")
     what, hint = MACHINE_REFUSES.get(error.errno or 0, ("", ""))
-    return CheckFailed(what, evidence=_shorten(str(error)), hint=hint) if what else None
+    return CheckFailed(what, evidence=str(error), hint=hint) if what else None
 
 
 def _has_folder() -> bool:
@@ -229,10 +241,6 @@ def _has_folder() -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= EVIDENCE else f"{text[:EVIDENCE]}… ({len(text)} characters)"
 
 
 def _explain_bug(error: BaseException) -> ArgosyError:

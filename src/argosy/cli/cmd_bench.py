@@ -10,8 +10,16 @@ from typing import Any
 import click
 import msgspec
 
-from argosy.bench.requests import OPERATIONS, as_benchmark, as_node_test, benchmark_command, node_test_command
-from argosy.bench.startup_cases import CASES, StartupRequest
+from argosy.bench.requests import (
+    OPERATIONS,
+    as_benchmark,
+    as_node_test,
+    benchmark_command,
+    launch_sweep,
+    node_test_command,
+    parse_node_counts,
+)
+from argosy.bench.startup import CASES, StartupRequest
 from argosy.bench.statistics import VariantResult
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
@@ -65,8 +73,6 @@ def _launch_command(
 
 
 def _collectives(ctx: click.Context, /, *, operation: str, most: str, nodes: str, **options: Any) -> None:
-    from argosy.bench.sweep import parse_node_counts
-
     options["command"] = benchmark_command(operation, most)
     counts = parse_node_counts(nodes) if nodes else ()
     options["nodes"] = counts[0] if counts else None
@@ -147,8 +153,6 @@ def _verify(ctx: click.Context, job: str) -> None:
 
 def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
-    from argosy.bench.sweep import launch_sweep
-
     mode = _take_mode(options)
     refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
     if mode.in_allocation or mode.script is not None:
@@ -271,7 +275,7 @@ def history(site: str, *, as_json: bool) -> None:
     The list comes from the output of your last 200 jobs: 'argosy bench collectives', nccl-tests and rccl-tests. Jobs
     are comparable if site, nodes, ranks and operation are the same.
     """
-    from argosy.diagnostics.verify.earlier import list_earlier, render_history
+    from argosy.bench.stored import list_earlier, render_history
 
     rows = list_earlier(open_session(quiet=True), site)
     text = render_history(rows) if rows else "no job that was submitted from this machine measured a bandwidth"

@@ -14,7 +14,7 @@ from argosy.cli.common import WholeLines
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.shell import quote
-from argosy.core.store import atomic_file, refuse_existing
+from argosy.core.store import refuse_existing, write_text
 from argosy.core.suggest import did_you_mean
 
 
@@ -108,9 +108,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     for name in texts:
         refuse_existing(folder / name, force=force, otherwise="choose another folder, or use")
     for name, text in texts.items():
-        with atomic_file(folder / name, force=force) as beside:
-            beside.write_text(text, encoding="utf-8")
-            beside.chmod(0o755 if name in programs else 0o644)
+        write_text(folder / name, text, mode=0o755 if name in programs else 0o644, force=force)
         click.echo(folder / name)
 
 

@@ -129,9 +129,8 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     argosy report last
     argosy report 1234 --bundle
     """
-    from argosy.diagnostics.report.bundle import write_bundle
     from argosy.diagnostics.report.collect import collect_report
-    from argosy.diagnostics.report.page import render_page
+    from argosy.diagnostics.report.page import render_page, write_bundle
 
     session = open_session(quiet=True)
     collected = collect_report(session, job)

@@ -16,7 +16,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
-from argosy.launch.import_script.read_text import read_script_text
+from argosy.launch.import_script.read import read_script_text
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.user_config import configured_site
 from argosy.sites.load import load_site, sites_here
@@ -55,9 +55,8 @@ def import_job(
     """
     session = open_session(quiet=True)
     host = session.host
-    imported = import_script(
-        str(script), read_script_text(script), name=name, site=load_site(site, host) if site else None
-    )
+    profile = load_site(site, host) if site else None
+    imported = import_script(str(script), read_script_text(script), name=name, site=profile, exported=host.environment)
     if site.endswith(".toml"):  # a profile without a place among the sites is found by its path only
         place = str(Path(site).absolute())
         imported = replace(

@@ -186,22 +186,43 @@ def show_job(job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
-    for name, value in (asdict(facts) | {"failed_tasks": facts.failed_ranges}).items():
-        text = ", ".join(value) if name == "outputs" else known_value(str(value))
-        if text and name not in hidden:
-            click.echo(f"{name:<9} {text}")
+    for label, text in _shown_facts(facts):
+        if known_value(text):
+            click.echo(f"{label:<14} {text}")
+    is_array = len({run.job for run in facts.runs}) > 1
     for run in facts.runs:
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        click.echo(f"run {run.restart:<5} {run.nodes}, {times}, code {run.code}")
+        label = f"job {run.job}" if is_array else f"run {run.restart}"
+        click.echo(f"{label:<14} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
-        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
+        click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
     for line in facts.last_lines:
         click.echo(f"  | {line}")
     if facts.kind == ENDED:
         click.echo(facts.verdict)
+
+
+def _shown_facts(facts: JobFacts) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each fact about a job that `argosy jobs show` prints; the text may be empty."""
+    yield ("run" if facts.is_local else "job"), facts.id
+    yield "state", f"{facts.state} ({facts.meaning})"
+    yield "reason", facts.reason
+    yield "hint", facts.advice
+    yield "code", str(facts.code) if facts.kind == ENDED else ""
+    yield "failed tasks", facts.failed_ranges
+    yield "nodes", facts.nodes
+    yield "partition", facts.partition
+    yield "account", facts.account
+    yield "time limit", facts.time_limit
+    yield "submitted", facts.submitted
+    yield "expected start", facts.start
+    yield "started", facts.began
+    yield "ended", facts.ended
+    yield "restarts", str(facts.restarts or "")
+    yield "output", ", ".join(facts.outputs) or facts.output
+    yield "record", facts.record
 
 
 @click.command()
@@ -287,11 +308,11 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues, render_accounts, with_partition_qos
 
     session = _session_at(ssh)
-    found, accounts = list_queues(session), list_accounts(session)
-    limits = list_qos(session, accounts)
+    found, accounts = with_partition_qos(session, list_queues(session)), list_accounts(session)
+    limits = list_qos(session, accounts, found)
     report = {"queues": found, "accounts": accounts, "qos": limits}
     rows = [
         (
@@ -303,8 +324,8 @@ def queues(ssh: str, *, as_json: bool) -> None:
         for queue in found
     ]
     lines = [fit_table(rows)]
-    for each in accounts:
-        partition = f" on {each.partition}" if each.partition else ""
-        lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
-    lines += [f"QOS {qos.name}: {qos.limits}" for qos in limits]
+    lines += render_accounts(accounts)
+    for qos in limits:
+        partitions = dict.fromkeys(queue.name for queue in found if queue.qos == qos.name)
+        lines.append(f"QOS {qos.name}{' of partition ' * bool(partitions)}{', '.join(partitions)}: {qos.limits}")
     print_report(report, "\n".join(filter(None, lines)), as_json=as_json)

@@ -252,7 +252,9 @@ def schema() -> None:
 def validate(
     site: str, image: str, script: Path | None, gpus: int | None, *, as_json: bool, **options: str
 ) -> None:  # fmt: skip
-    """Validate a profile with one job, on 2 nodes for at most 5 minutes; the nodes do not need Argosy.
+    """Validate a profile with one job on 2 nodes (1 if the site has only one) for at most 5 minutes.
+
+    The nodes do not need Argosy.
 
     SITE is the name or file of a profile. Default: the configured site, else the site of this machine. The job writes
     its results to argosy-validate-JOB.json in this folder; 'argosy sites merge' adds them to the profile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import click
 
@@ -62,10 +63,9 @@ def top(
 
 
 def _watch(watch: JobWatch, every: float) -> None:
-    """Refresh the view until the job ends."""
+    """Refresh the view until the job ends: live on a terminal, else print it again when it changes."""
     if not has_screen():
-        for view in watch.follow(every):
-            _print_view(view)
+        print_changes(watch, every)
         return
     from argosy.cli.live_terminal import draw_job, show_live  # rich, only on a terminal
 
@@ -76,10 +76,23 @@ def _watch(watch: JobWatch, every: float) -> None:
     _print_view(watch.view)
 
 
+def print_changes(watch: JobWatch, every: float) -> None:
+    """Print each view that differs from the one before, with the time, until the job ends."""
+    before: list[str] = []
+    for view in watch.follow(every):
+        now = _view_lines(view)
+        if now != before:
+            click.echo("\n".join([time.strftime("%F %T"), *now]))
+            sys.stdout.flush()
+        before = now
+
+
 def _print_view(view: JobView) -> None:
+    click.echo("\n".join(_view_lines(view)))
+
+
+def _view_lines(view: JobView) -> list[str]:
     from argosy.cli.live_view import plain_lines
 
     width = output_width()
-    for line in plain_lines(view):
-        click.echo(line if len(line) <= width else f"{line[: width - 1]}…")
-    sys.stdout.flush()
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in plain_lines(view)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 from argosy.core.render import render_seconds, render_size
@@ -25,12 +24,12 @@ def choose_ranks(ranks: Sequence[RankView], most: int) -> tuple[RankView, ...]:
     return tuple(sorted(urgent[:most], key=lambda each: each.rank))
 
 
-def render_title(view: JobView, now: float) -> str:
-    """Render the state of the job in one line."""
+def render_title(view: JobView, now: float = 0.0) -> str:
+    """Render the state of the job in one line, with the age of the measurement if the time is given."""
     parts = [f"job {view.id} {view.name}".rstrip(), view.meaning]
     if view.kind == RUNNING:
         parts.append(view.counts)
-        parts.append(f"{render_seconds(now - view.measured)} ago" if view.measured else "")
+        parts.append(f"{render_seconds(now - view.measured)} ago" if view.measured and now else "")
     elif view.code:
         parts[-1] += f" (code {view.code})"
     return " · ".join(filter(None, parts))
@@ -77,9 +76,9 @@ def _render_gpus(gpus: Sequence[GpuUse]) -> str:
     return " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in gpus) or "?"
 
 
-def plain_lines(view: JobView, now: float | None = None) -> Iterator[str]:
+def plain_lines(view: JobView) -> Iterator[str]:
     """Render a view as lines for a log."""
-    yield render_title(view, now or time.time())
+    yield render_title(view)
     if view.problem:
         yield f"  {view.problem}"
     if not view.ranks:

@@ -19,6 +19,8 @@ Error                   Code Meaning
 
 from __future__ import annotations
 
+from argosy.core.render import shorten_message
+
 USER_PROGRAM_FAILURE = 125
 """Exit code of Argosy's own failures in commands that pass on the exit code of the user's program."""
 
@@ -49,12 +51,12 @@ class ArgosyError(Exception):
         self.key = key
 
     def __str__(self) -> str:
-        """Render the message for a terminal or a log."""
+        """Render the message for a terminal or a log, without the middle of values that are too long for it."""
         lines = [self.what]
         lines += [f"  {line}" for line in self.evidence.splitlines()]
         if self.hint:
             lines.append(f"  -> {self.hint}")
-        return "\n".join(lines)
+        return shorten_message("\n".join(lines))
 
 
 class UsageError(ArgosyError):

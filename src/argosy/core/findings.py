@@ -10,64 +10,40 @@ import msgspec
 
 
 class State(StrEnum):
-    """The result of one check.
-
-    Attributes
-    ----------
-    OK
-        Nothing to do.
-    WARN
-        It works, but it may be slow or cause trouble.
-    FAIL
-        It does not work; the command exits with code 7.
-    UNKNOWN
-        The check could not be done here.
-    """
+    """The result of one check."""
 
     OK = "ok"
+    """Nothing to do."""
     WARN = "warn"
+    """It works, but it may be slow or cause trouble."""
     FAIL = "fail"
+    """It does not work; the command exits with code 7."""
     UNKNOWN = "unknown"
+    """The check could not be done here."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check.
-
-    Attributes
-    ----------
-    what
-        Subject of the check in one or two words: ``runtime``, ``GPUs``.
-    evidence
-        Result of the check.
-    hint
-        Advice; empty if there is nothing to do.
-    """
+    """The result of one check."""
 
     what: str
+    """Subject of the check in one or two words: ``runtime``, ``GPUs``."""
     state: State
     evidence: str
+    """Result of the check."""
     hint: str = ""
+    """Advice; empty if there is nothing to do."""
 
 
 class FileFinding(Finding, frozen=True, kw_only=True):
-    """A fault in a line of a file.
-
-    Attributes
-    ----------
-    what
-        Name of the rule that was broken.
-    line
-        Line number from 1; 0 for the whole file.
-    why
-        Consequence of the fault.
-    source
-        Document that contains the rule.
-    """
+    """A fault in a line of a file; `what` is the name of the rule that was broken."""
 
     path: str
     line: int
+    """Line number from 1; 0 for the whole file."""
     why: str
+    """Consequence of the fault."""
     source: str
+    """Document that contains the rule."""
 
 
 COLOURS = {State.OK: "32", State.WARN: "33", State.FAIL: "31", State.UNKNOWN: "36"}

@@ -8,22 +8,10 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import IO, Protocol
+from typing import TYPE_CHECKING
 
-
-class Child(Protocol):
-    """A running program: what is needed of `subprocess.Popen`."""
-
-    stderr: IO[bytes] | None
-
-    def poll(self) -> int | None:
-        """Return the exit code, or None while the program runs."""
-
-    def wait(self) -> int:
-        """Wait for the end of the program, and return its exit code."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send a signal to the program."""
+if TYPE_CHECKING:
+    from argosy.core.process import Child
 
 
 class Forwarder:

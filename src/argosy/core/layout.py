@@ -73,39 +73,25 @@ NOT_FROM_CALLER = (
 
 
 class Activation(msgspec.Struct, frozen=True):
-    """The environment of a layer, computed at build.
-
-    Attributes
-    ----------
-    prepend
-        PATH-like variables and the text to put first in them.
-    identity
-        Variables that identify this environment; always set.
-    default
-        All other variables; set only if neither the caller nor the image sets them.
-    """
+    """The environment of a layer, computed at build."""
 
     prepend: tuple[tuple[str, str], ...]
+    """PATH-like variables and the text to put first in them."""
     identity: tuple[tuple[str, str], ...]
+    """Variables that identify this environment; always set."""
     default: tuple[tuple[str, str], ...] = ()
+    """All other variables; set only if neither the caller nor the image sets them."""
 
 
 class PrefixLayout(msgspec.Struct, frozen=True):
-    """Settings that make an image look as if another tool had built it.
-
-    Attributes
-    ----------
-    prefix
-        Second path of the environment, which its variables use; empty means only ``/opt/argosy/env``.
-    labels
-        Labels to add to those of the base, for ``apptainer inspect``.
-    own_python
-        Whether conda installs the Python of an environment file even if it installs no other package.
-    """
+    """Settings that make an image look as if another tool had built it."""
 
     prefix: str = ""
+    """Second path of the environment, which its variables use; empty means only ``/opt/argosy/env``."""
     labels: tuple[tuple[str, str], ...] = ()
+    """Labels to add to those of the base, for ``apptainer inspect``."""
     own_python: bool = False
+    """Whether conda installs the Python of an environment file even if it installs no other package."""
 
 
 NO_PREFIX_LAYOUT = PrefixLayout()

@@ -41,27 +41,19 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that holds a lock, with the data to tell whether it is still alive.
-
-    Attributes
-    ----------
-    boot
-        Boot id and pid namespace of the process; process ids are only comparable within the same ones.
-    started
-        Start time of the process in clock ticks since boot, because process ids are reused.
-    what
-        Activity of the process.
-    claim
-        Random text that makes two records of one process different.
-    """
+    """The process that holds a lock, with the data to tell whether it is still alive."""
 
     host: str
     boot: str
+    """Boot id and pid namespace of the process; process ids are only comparable within the same ones."""
     pid: int
     started: str
+    """Start time of the process in clock ticks since boot, because process ids are reused."""
     user: str
     what: str
+    """Activity of the process."""
     claim: str = ""
+    """Random text that makes two records of one process different."""
 
     def __str__(self) -> str:
         """Render for a message."""

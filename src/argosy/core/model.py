@@ -77,17 +77,12 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable to set in the container, regardless of values from the image or the caller.
-
-    Attributes
-    ----------
-    inherited
-        Whether the value comes from the caller's environment. It may be a secret and must not appear in arguments.
-    """
+    """A variable to set in the container, regardless of values from the image or the caller."""
 
     name: str
     value: Word
     inherited: bool = False
+    """Whether the value comes from the caller's environment. It may be a secret and must not appear in arguments."""
 
 
 class ChoiceKey(StrEnum):
@@ -162,29 +157,20 @@ class Mark(StrEnum):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One choice of a plan with its reason, as ``--dry-run`` and ``explain`` print it.
-
-    Attributes
-    ----------
-    key
-        The setting: a `ChoiceKey`, a variable's name (``OMP_NUM_THREADS``), or an option (``--time``).
-    value
-        The chosen value.
-    why
-        The reason, as a phrase.
-    source
-        Origin: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``.
-    evidence, checked, proof
-        For values of a site profile: public source, date of the check, and ``documented`` or ``validated``.
-    """
+    """One choice of a plan with its reason, as ``--dry-run`` and ``explain`` print it."""
 
     key: str
+    """The setting: a `ChoiceKey`, a variable's name (``OMP_NUM_THREADS``), or an option (``--time``)."""
     value: str
+    """The chosen value."""
     why: str
+    """The reason, as a phrase."""
     source: str
+    """Origin: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``."""
     evidence: str = ""
     checked: str = ""
     proof: str = ""
+    """For values of a site profile: public source, date of the check, and ``documented`` or ``validated``."""
     mark: Mark = Mark.NONE
 
     @property
@@ -211,43 +197,31 @@ class Person(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """Facts about this machine, probed once.
-
-    Attributes
-    ----------
-    cpus
-        CPUs that this process may use: the smaller of affinity and cgroup quota.
-    memory
-        Bytes of memory that this process may use.
-    programs
-        Paths of the external programs found on PATH, by name.
-    user_namespaces
-        Whether kernel settings allow this user to create user namespaces.
-    can_mount
-        Whether this process may mount file systems without a user namespace (root with CAP_SYS_ADMIN).
-    overlay
-        ``yes``, ``no`` or ``unknown``: whether Apptainer's configuration allows overlays.
-    links
-        Symbolic links in the paths of mounted folders, with their targets.
-    emulated
-        Emulated architecture of the image's programs; empty for native.
-    """
+    """Facts about this machine, probed once."""
 
     hostname: str
     arch: str
     person: Person
     cwd: str
     cpus: int
+    """CPUs that this process may use: the smaller of affinity and cgroup quota."""
     memory: int
+    """Bytes of memory that this process may use."""
     programs: Mapping[str, str]
+    """Paths of the external programs found on PATH, by name."""
     user_namespaces: bool
+    """Whether kernel settings allow this user to create user namespaces."""
     can_mount: bool
+    """Whether this process may mount file systems without a user namespace (root with CAP_SYS_ADMIN)."""
     fuse: bool
     overlay: str = "unknown"
+    """``yes``, ``no`` or ``unknown``: whether Apptainer's configuration allows overlays."""
     gpus: tuple[Gpu, ...] = ()
     environment: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
     links: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
+    """Symbolic links in the paths of mounted folders, with their targets."""
     emulated: str = ""
+    """Emulated architecture of the image's programs; empty for native."""
 
     @property
     def target(self) -> str:
@@ -256,81 +230,57 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image that was opened and checked.
-
-    Attributes
-    ----------
-    path
-        The file or directory.
-    digest
-        ``sha256:…`` of the content if the image records it, else empty.
-    arch
-        Go's name of the architecture, as in SIF and OCI (``amd64``, ``arm64``); empty if unknown.
-    base_offset, layer_offset
-        Offset of the squashfs of the base and of the layer in the file, in bytes; -1 if there is none.
-    layer_part
-        Descriptor id of the layer's partition; 0 if there is none.
-    base_spans
-        Offset and size of each range of the file that belongs to the base, in bytes. A flat image has several; empty if
-        the base is the squashfs at `base_offset`.
-    argosy
-        Whether the image was built by Argosy, so that ``/opt/argosy/enter`` starts programs in it.
-    packages
-        Normalised names of the Python packages in its lock.
-    complete
-        Whether `packages` are all Python packages: none come from the base or from build steps.
-    torch
-        Version of torch in its lock; empty if it has none.
-    nccl
-        Version of NCCL in its lock; empty if it has none.
-    system
-        Whether its layer changes files outside ``/opt/argosy``.
-    enter
-        How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``.
-    """
+    """An image that was opened and checked."""
 
     path: str
+    """The file or directory."""
     kind: ImageKind
     digest: str
+    """``sha256:…`` of the content if the image records it, else empty."""
     arch: str
+    """Go's name of the architecture, as in SIF and OCI (``amd64``, ``arm64``); empty if unknown."""
     base_offset: int = 0
+    """Offset of the squashfs of the base in the file, in bytes; -1 if there is none."""
     base_size: int = 0
     layer_offset: int = -1
+    """The same of the layer."""
     layer_size: int = 0
     layer_part: int = 0
+    """Descriptor id of the layer's partition; 0 if there is none."""
     base_spans: tuple[tuple[int, int], ...] = ()
+    """Offset and size of each range of the file that belongs to the base, in bytes. A flat image has several; empty
+    if the base is the squashfs at `base_offset`."""
     argosy: bool = False
+    """Whether the image was built by Argosy, so that ``/opt/argosy/enter`` starts programs in it."""
     packages: frozenset[str] = frozenset()
+    """Normalised names of the Python packages in its lock."""
     complete: bool = False
+    """Whether `packages` are all Python packages: none come from the base or from build steps."""
     torch: str = ""
+    """Version of torch in its lock; empty if it has none."""
     nccl: str = ""
+    """Version of NCCL in its lock; empty if it has none."""
     system: bool = False
+    """Whether its layer changes files outside ``/opt/argosy``."""
     enter: str = ""
+    """How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``."""
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """The container options that ``run``, ``shell`` and ``launch`` share.
-
-    Attributes
-    ----------
-    workdir
-        Working directory inside; empty means the caller's current directory.
-    runtime
-        Name of a runtime; empty means that Argosy chooses one.
-    signed_by
-        Fingerprints of keys, one of which must have signed the image; empty accepts any image.
-    enter
-        How programs start in the image: ``exec``, ``run`` or ``with-conda``; empty means as the site's profile says.
-    """
+    """The container options that ``run``, ``shell`` and ``launch`` share."""
 
     binds: tuple[Bind, ...] = ()
     variables: tuple[Variable, ...] = ()
     workdir: str = ""
+    """Working directory inside; empty means the caller's current directory."""
     gpu: GpuMode = GpuMode.AUTO
     contain: bool = False
     runtime: str = ""
+    """Name of a runtime; empty means that Argosy chooses one."""
     signed_by: tuple[str, ...] = ()
+    """Fingerprints of keys, one of which must have signed the image; empty accepts any image."""
     enter: str = ""
+    """How programs start in the image: ``exec``, ``run`` or ``with-conda``; empty means as the site's profile says."""
 
 
 def plain_fingerprint(text: str) -> str:
@@ -348,53 +298,22 @@ def plain_fingerprint(text: str) -> str:
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """The files and variables that GPUs need in a container, for runtimes without GPU support (bwrap).
-
-    Attributes
-    ----------
-    nodes
-        Device nodes; their paths are the same inside.
-    binds
-        Driver libraries and programs.
-    variables
-        Variables from the CDI specification of the driver.
-    links
-        Symbolic links to create inside: (target, link).
-    library_folders
-        Folders for LD_LIBRARY_PATH.
-    """
+    """The files and variables that GPUs need in a container, for runtimes without GPU support (bwrap)."""
 
     nodes: tuple[str, ...] = ()
+    """Device nodes; their paths are the same inside."""
     binds: tuple[Bind, ...] = ()
+    """Driver libraries and programs."""
     variables: tuple[Variable, ...] = ()
+    """Variables from the CDI specification of the driver."""
     links: tuple[tuple[str, str], ...] = ()
+    """Symbolic links to create inside: (target, link)."""
     library_folders: tuple[str, ...] = ()
+    """Folders for LD_LIBRARY_PATH."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A complete description of a container start; planning creates it, and a runtime turns it into a command line.
-
-    Attributes
-    ----------
-    drop
-        Names of the caller's variables that must not reach the program, for example ``PYTHONPATH``.
-    gpu
-        The chosen mode; never `GpuMode.AUTO`.
-    devices
-        Set for runtimes without GPU support of their own.
-    trees
-        Unpacked trees of the image, the layer first, for runtimes that cannot mount an image file (bwrap).
-    scratch
-        An existing empty directory, used as mount point in a private mount namespace (bwrap).
-    options
-        Options of the runtime from the site profile.
-    annotations
-        Annotations from the site profile for hooks of the runtime, by name (edf).
-    dev
-        An existing folder with ``upper`` and ``work`` that stores all writes to the image; empty means read-only.
-    fakeroot
-        Whether an ordinary user is root inside, in a user namespace.
-    """
+    """A complete description of a container start; planning creates it, and a runtime turns it into a command line."""
 
     image: Image
     attach: Attach
@@ -402,14 +321,23 @@ class Entry(msgspec.Struct, frozen=True):
     variables: tuple[Variable, ...]
     workdir: str
     gpu: GpuMode
+    """The chosen mode; never `GpuMode.AUTO`."""
     contain: bool
     person: Person
     drop: tuple[str, ...] = ()
+    """Names of the caller's variables that must not reach the program, for example ``PYTHONPATH``."""
     interactive: bool = False
     devices: Devices = Devices()
+    """Set for runtimes without GPU support of their own."""
     trees: tuple[str, ...] = ()
+    """Unpacked trees of the image, the layer first, for runtimes that cannot mount an image file (bwrap)."""
     scratch: str = ""
+    """An existing empty directory, used as mount point in a private mount namespace (bwrap)."""
     options: tuple[str, ...] = ()
+    """Options of the runtime from the site profile."""
     annotations: tuple[tuple[str, str], ...] = ()
+    """Annotations from the site profile for hooks of the runtime, by name (edf)."""
     dev: str = ""
+    """An existing folder with ``upper`` and ``work`` that stores all writes to the image; empty means read-only."""
     fakeroot: bool = False
+    """Whether an ordinary user is root inside, in a user namespace."""

@@ -15,15 +15,20 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 def file_system_type(path: Path) -> str:
     """Return the type of the file system of a path, for example ``nfs4``; empty if it is not known."""
-    best, kind = "", ""
     with contextlib.suppress(OSError):
-        real = str(path.resolve())
         text = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-        for line in filter(None, text.split("\n")):
-            _, escaped, fs, *_ = line.split(" ")
-            point = ESCAPED.sub(lambda found: chr(int(found[1], 8)), escaped)
-            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, fs
+        return parse_file_system(text, str(path.resolve()))
+    return ""
+
+
+def parse_file_system(mounts: str, path: str) -> str:
+    """Return the type of the file system of a path in the text of ``/proc/mounts``; the last mount wins."""
+    best, kind = "", ""
+    for line in mounts.split("\n"):
+        _, escaped, fs, *_ = *line.split(" "), "", "", ""
+        point = ESCAPED.sub(lambda found: chr(int(found[1], 8)), escaped)
+        if fs and (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, fs
     return kind
 
 

@@ -115,9 +115,29 @@ def missing_file(file: str, cwd: Path, evidence: str = "") -> UsageError:
     return UsageError(f"no such file: {file}", evidence=evidence, hint=hint)
 
 
+OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Paths of pipes that a shell has opened for a command: ``<(command)``."""
+
+
+def refuse_special_file(path: str | Path, shown: str = "") -> None:
+    """Refuse a named pipe, a socket or a device, which a reader would wait for or read for ever.
+
+    Parameters
+    ----------
+    shown
+        The path in the message, if it differs.
+    """
+    file = Path(path)
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        hint = "write its contents to a file first"
+        raise UsageError(f"{shown or path} is a device or a pipe, not a file", hint=hint)
+
+
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Translate an `OSError` from reading a file that the user named into a `UsageError`."""
+    """Translate an `OSError` from reading a file that the user named into a `UsageError`; refuse special files."""
+    if not str(path).startswith(OPEN_ALREADY):
+        refuse_special_file(path)
     try:
         yield
     except FileNotFoundError as error:

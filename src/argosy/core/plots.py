@@ -1,26 +1,51 @@
 """Draw plots as SVG with matplotlib: lines over a size or a number, and rows of values with their spread.
 
 matplotlib belongs to the extra ``argosy[report]``, and is imported when a plot is drawn. Equal data give equal bytes.
-`argosy.core.plot_theme` holds the colours and makes the SVG accessible.
+It writes the light colours into each element, which any program can show. A style sheet in the file replaces them in
+dark mode. Each plot has its own background, so it is readable on a page that ignores the mode.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from argosy.core.errors import ToolMissing
-from argosy.core.plot_theme import COLORS, GRID, SOFT, TEXT, finish_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+TEXT, SOFT, GRID, BACK = "#1c1c1c", "#5a5a5a", "#d6d6d6", "#ffffff"
+COLORS = ("#33608f", "#a83245", "#1b6b29", "#7a6a00", "#1c6f86", "#83265a", "#a14a14", "#00695e")
+DARK_COLORS = ("#8fc1f0", "#ff9aa8", "#7fd694", "#e0cf5a", "#7fd3e8", "#e59ac8", "#f5b183", "#6fd9c8")
+"""Colours of series in light and in dark mode; each has a contrast of 4.5 or more on its background."""
+
+DARK = {
+    TEXT: "#ececec",
+    SOFT: "#b4b4b4",
+    GRID: "#44464a",
+    BACK: "#17181a",
+    **dict(zip(COLORS, DARK_COLORS, strict=True)),
+}
+"""Light colour -> its replacement in dark mode."""
+
+PREAMBLE = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
+ROOT = re.compile(r"<svg\b[^>]*>", re.DOTALL)
+VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+ELEMENT_ID = re.compile(r'(?<=<g) id="[a-z_.\d]+"')
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+FONT = re.compile(r"'DejaVu Sans'(?:, [^;\"]*)?")
+SCALE = 4 / 3
+"""Pixels in a point."""
 
 WIDTH = 7.2
 """Width of a plot in inches."""
@@ -86,15 +111,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class LinePlot(msgspec.Struct, frozen=True):
-    """Values over a size or a number.
-
-    Attributes
-    ----------
-    in_bytes
-        Whether x is a size in bytes; its labels then have a unit.
-    log_x, log_y
-        Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well.
-    """
+    """Values over a size or a number."""
 
     title: str
     x_label: str
@@ -102,55 +119,41 @@ class LinePlot(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
     in_bytes: bool = False
+    """Whether x is a size in bytes; its labels then have a unit."""
     log_x: bool = True
     log_y: bool = False
+    """Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A value of a plot of rows.
-
-    Attributes
-    ----------
-    low, high
-        Ends of the spread; None if there is none.
-    each
-        Single values, drawn as dots.
-    limit
-        Limit that the value should keep, drawn as a mark; None if there is none.
-    accent
-        Whether the row stands out from the others.
-    group
-        Heading above the row, written once for rows that follow each other.
-    """
+    """A value of a plot of rows."""
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
+    """Ends of the spread; None if there is none."""
     each: tuple[float, ...] = ()
+    """Single values, drawn as dots."""
     limit: float | None = None
+    """Limit that the value should keep, drawn as a mark; None if there is none."""
     accent: bool = True
+    """Whether the row stands out from the others."""
     group: str = ""
+    """Heading above the row, written once for rows that follow each other."""
 
 
 class RowPlot(msgspec.Struct, frozen=True):
-    """Values side by side, one row for each.
-
-    Attributes
-    ----------
-    unit
-        Unit of all values, for the axis and the numbers.
-    log
-        Whether the axis is logarithmic: points instead of bars, because a bar needs a zero.
-    limit_label
-        Meaning of the rows' limits.
-    """
+    """Values side by side, one row for each."""
 
     title: str
     unit: str
+    """Unit of all values, for the axis and the numbers."""
     rows: tuple[Row, ...]
     log: bool = False
+    """Whether the axis is logarithmic: points instead of bars, because a bar needs a zero."""
     limit_label: str = "limit"
+    """Meaning of the rows' limits."""
 
 
 Plot = LinePlot | RowPlot
@@ -193,7 +196,7 @@ def draw(plot: Plot) -> str:
             slots = len(plot.rows) + len(list(_headings(plot.rows)))
             figure = Figure(figsize=(WIDTH, ROWS_MARGIN + ROW_HEIGHT * slots), layout="constrained")
             _draw_rows(figure.subplots(), plot)
-        return finish_svg(_save(figure), plot.title, describe(plot))
+        return _finish_svg(_save(figure), plot.title, describe(plot))
 
 
 def _save(figure: Figure) -> str:
@@ -201,6 +204,38 @@ def _save(figure: Figure) -> str:
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(text, format="svg", metadata=nothing)
     return text.getvalue()
+
+
+def _finish_svg(text: str, title: str, description: str) -> str:
+    """Give an SVG of matplotlib a title, a description and dark mode, and remove what would clash inside a page.
+
+    Parameters
+    ----------
+    description
+        The content in words.
+    """
+    view = VIEW.search(text)
+    if view is None:
+        raise ValueError("the SVG has no viewBox")
+    width, height = (float(size) for size in view.groups())
+    root = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="plot" '
+        f'viewBox="0 0 {width:g} {height:g}" width="{width * SCALE:.0f}" height="{height * SCALE:.0f}" '
+        f'role="img" aria-label="{escape(title)}">\n'
+        f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n<style>{_dark_rules()}</style>"
+    )
+    text = ELEMENT_ID.sub("", PREAMBLE.sub("", text))
+    text = FONT.sub("system-ui, 'DejaVu Sans', sans-serif", text)
+    return NOT_XML.sub("\ufffd", ROOT.sub(lambda _: root, text, count=1))
+
+
+def _dark_rules() -> str:
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    return f"@media (prefers-color-scheme: dark){{{rules}}}"
 
 
 def describe(plot: Plot) -> str:
@@ -281,16 +316,8 @@ def _draw_line(axes: Axes, line: Line, index: int) -> None:
     color = COLORS[index % len(COLORS)]
     xs, ys = [point.x for point in line.points], [point.y for point in line.points]
     marker, dash = MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
-    axes.plot(
-        xs,
-        ys,
-        color=color,
-        marker=marker,
-        markersize=5,
-        linestyle=dash,
-        linewidth=1.6,
-        label=_short(line.name, MOST_NAME),
-    )
+    name = _short(line.name, MOST_NAME)
+    axes.plot(xs, ys, color=color, marker=marker, markersize=5, linestyle=dash, linewidth=1.6, label=name)
     for point in line.points:
         if point.low is not None and point.high is not None:
             ends = [point.low, point.high]
@@ -314,13 +341,8 @@ def _draw_rows(axes: Axes, plot: RowPlot) -> None:
         axes.xaxis.set_major_formatter(lambda value, _position: number(value))
     for index, row in enumerate(plot.rows):
         if index in headings:
-            axes.annotate(
-                _short(headings[index], MOST_TITLE),
-                (0, slot),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                weight="bold",
-            )
+            text, place = _short(headings[index], MOST_TITLE), ("axes fraction", "data")
+            axes.annotate(text, (0, slot), xycoords=place, va="center", weight="bold")
             slot += 1
         _draw_row(axes, row, slot, plot)
         ticks.append(slot)

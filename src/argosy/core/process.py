@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,12 +21,14 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
 from argosy.core.forwarding import forwarding
+from argosy.core.idle import IDLE, TIMED_OUT, wait
 from argosy.core.locks import deferred_signals
-from argosy.core.pipes import decode_blocks, read_blocks, read_lines
 from argosy.core.shell import format_command
 
 if TYPE_CHECKING:
     import subprocess
+
+    Child = subprocess.Popen[bytes]
 
 Argv = tuple[str, ...]
 OnLine = Callable[[str], None]
@@ -57,32 +60,32 @@ PACKAGES = {
 """Debian packages of programs whose package has another name."""
 TERM_GRACE_SECONDS = 5.0
 
+BLOCK_BYTES = 65536
+LINE_END = re.compile(rb"\r?\n|\r(?!\n|$)")
+"""A carriage return at the end of a block may be the first half of a line end."""
+
 
 class Command(msgspec.Struct, frozen=True):
-    """A program to start.
-
-    Attributes
-    ----------
-    argv
-        The program and its arguments.
-    cwd
-        Working directory; None means the caller's.
-    env
-        The complete environment; None means the caller's.
-    stdin
-        Text for standard input; None means empty.
-    stdin_file
-        Path of a file for standard input.
-    joined
-        Whether standard output and standard error of a captured program are one stream, which keeps their order.
-    """
+    """A program to start."""
 
     argv: Argv
+    """The program and its arguments."""
     cwd: str | None = None
+    """Working directory; None means the caller's."""
     env: Mapping[str, str] | None = None
+    """The complete environment; None means the caller's."""
     stdin: str | None = None
+    """Text for standard input; None means empty."""
     stdin_file: str | None = None
+    """Path of a file for standard input."""
     joined: bool = False
+    """Whether standard output and standard error of a captured program are one stream, which keeps their order."""
+    idle: float = 0.0
+    """Seconds without data after which a captured program is ended; 0 means never.
+
+    For programs that only transfer data: the kernel counts all bytes that the program itself reads and writes, also
+    those of the network.
+    """
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -156,7 +159,7 @@ def shorten_command(command: Command) -> str:
     return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - see above
 
 
-_CAPTURED = set["subprocess.Popen[bytes]"]()
+_CAPTURED = set["Child"]()
 """The captured programs that run, of all threads."""
 
 
@@ -176,7 +179,7 @@ def ending_captured_programs() -> Iterator[None]:
         _ENDING.clear()
 
 
-def _terminate_group(child: subprocess.Popen[bytes]) -> None:
+def _terminate_group(child: Child) -> None:
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
@@ -198,14 +201,14 @@ class RealRunner:
         self._say(command)
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(Path(command.stdin_file).open("rb")) if command.stdin_file else None
-            child: subprocess.Popen[bytes] | None = None
+            child: Child | None = None
             try:
                 with deferred_signals():  # a signal before the assignment would leave the program running
                     child = self._popen(command, capture=True, source=source)
                     _CAPTURED.add(child)
                     if _ENDING.is_set():
                         _terminate_group(child)
-                return _collect(child, command.stdin, on_line)
+                return _collect(child, command, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:
                     _end_group(child)
@@ -258,7 +261,7 @@ class RealRunner:
 
     def _popen(
         self, command: Command, *, capture: bool, errors: bool = False, source: IO[bytes] | None = None
-    ) -> subprocess.Popen[bytes]:
+    ) -> Child:
         import subprocess  # noqa: PLC0415 - it takes 5 ms, and a dry run starts no program
 
         self._find(command)
@@ -297,12 +300,12 @@ def _guard(signal_name: str) -> Argv:
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
-def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine | None) -> Reply:
+def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
     out: list[bytes] = []
     err: list[bytes] = []
     threads = [
-        threading.Thread(target=read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
-        threading.Thread(target=read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
+        threading.Thread(target=_read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
+        threading.Thread(target=_read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
     ]
     patience: float | None = None
     try:
@@ -310,9 +313,12 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
             thread.start()
         if child.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write((stdin or "").encode())
+                child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        code = child.wait()
+        ended = wait(child, command.idle)
+        if not ended:
+            _end_group(child)
+        code = child.returncode if ended else TIMED_OUT
     except BaseException:
         _end_group(child)
         patience = TERM_GRACE_SECONDS  # a process that left the group may keep the pipes open for ever
@@ -321,10 +327,50 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
         for thread in threads:
             if thread.ident is not None:
                 thread.join(patience)
-    return Reply(128 - code if code < 0 else code, decode_blocks(out), decode_blocks(err))
+    if not ended:
+        err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
+    return Reply(128 - code if code < 0 else code, _decode_blocks(out), _decode_blocks(err))
 
 
-def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+def _read_blocks(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:
+    """Read a stream to its end, or until another thread closes it after an interrupt."""
+    with contextlib.suppress(ValueError):
+        while stream is not None and (block := os.read(stream.fileno(), BLOCK_BYTES)):
+            put(block)
+
+
+def _read_lines(stream: IO[bytes] | None, put: Callable[[bytes], None], on_line: Callable[[str], None] | None) -> None:
+    """Read a stream as `_read_blocks` does, and pass on its lines that are not empty.
+
+    A carriage return also ends a line, because progress bars write them.
+    """
+    if on_line is None:
+        _read_blocks(stream, put)
+        return
+    rest = b""
+
+    def split(block: bytes) -> None:
+        nonlocal rest
+        put(block)
+        *lines, rest = LINE_END.split(rest + block)
+        for line in lines:
+            _pass_on(line, on_line)
+
+    _read_blocks(stream, split)
+    _pass_on(rest, on_line)
+
+
+def _pass_on(line: bytes, on_line: Callable[[str], None]) -> None:
+    if line.strip():
+        on_line(line.decode(errors="replace").rstrip())
+
+
+def _decode_blocks(blocks: list[bytes]) -> str:
+    """Return the text of all blocks."""
+    return b"".join(blocks).decode(errors="replace")
+
+
+def _close_pipes(child: Child) -> None:
     """Close this side of a child's pipes; unread input is lost."""
     for stream in (child.stdin, child.stdout, child.stderr):
         if stream is not None:
@@ -332,7 +378,7 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
+def _end_group(child: Child) -> None:
     """Send SIGTERM, then SIGKILL to a child's process group, and wait for the child."""
     import subprocess  # noqa: PLC0415 - see _popen
 

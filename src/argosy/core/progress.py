@@ -56,11 +56,15 @@ class Meter:
         self._total = total
         self._done = 0.0
         self._begun = self._reported = clock()
+        self._first: tuple[float, float] | None = None
 
     def update(self, done: float, total: float = 0) -> None:
         """Set the amount that is done, and the total if it is known only now."""
         self._done, self._total = done, total or self._total
         now = self._clock()
+        if done and self._first is None:
+            # A download begins with questions to a server, which say nothing about its rate.
+            self._first = now, done
         if now - self._reported >= METER_SECONDS:
             self._show(now)
 
@@ -76,7 +80,8 @@ class Meter:
 
     def _show(self, now: float) -> None:
         self._reported = now
-        amount = render_amount(self._done, self._total, now - self._begun, unit=self._unit)
+        begun, before = self._first or (now, 0.0)
+        amount = render_amount(self._done, self._total, now - begun, before=before, unit=self._unit)
         self._report(f"{self._doing}: {amount}")
 
 
@@ -132,7 +137,7 @@ def size_of(path: Path) -> int:
     return total
 
 
-def render_amount(done: float, total: float, seconds: float, *, unit: str = BYTES) -> str:
+def render_amount(done: float, total: float, seconds: float, *, before: float = 0.0, unit: str = BYTES) -> str:
     """Render progress, for example ``120 of 950 MB, 12 MB/s, 40 s left`` or ``12 of 90 files``.
 
     Parameters
@@ -140,12 +145,12 @@ def render_amount(done: float, total: float, seconds: float, *, unit: str = BYTE
     done, total
         Bytes, or a number of `unit`; a total of 0 is not known.
     seconds
-        Elapsed time.
+        Elapsed time; before it, the amount `before` was done.
     """
     is_bytes = unit == BYTES
     parts = [_render_sizes(done, total) if is_bytes else _render_counts(done, total, unit)]
-    if seconds >= SOON_SECONDS and done > 0 and (not total or done < total):
-        rate = done / seconds
+    if seconds >= SOON_SECONDS and done > before and (not total or done < total):
+        rate = (done - before) / seconds
         parts.append(f"{render_size(int(rate))}/s" if is_bytes else f"{rate:.{0 if rate >= TWO_DIGITS else 1}f}/s")
         if total:
             parts.append(f"{render_seconds((total - done) / rate)} left")

@@ -18,6 +18,24 @@ def escape_controls(text: str) -> str:
     return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
+LONGEST_LINE, MOST_LINES = 1000, 200
+"""Characters of a line, and lines of a message, that are shown: a value in it may be a whole file of a stranger."""
+
+
+def shorten_message(text: str) -> str:
+    """Cut long lines and too many lines of a message in the middle, and state their length."""
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        lines = [*lines[:half], f"… ({len(lines)} lines)", *lines[-half:]]
+    return "\n".join(map(_shorten_line, lines))
+
+
+def _shorten_line(line: str) -> str:
+    half = LONGEST_LINE // 2
+    return line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]} ({len(line)} characters)"
+
+
 def count(number: int, noun: str) -> str:
     """Return a number with a noun in the singular or the plural, for example ``1 node`` or ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -34,21 +34,14 @@ RUNS = "runs"
 
 
 class Paths(msgspec.Struct, frozen=True):
-    """Folders of Argosy for this user.
-
-    Attributes
-    ----------
-    cache
-        Data that can be created again: bases, unpacked images, packages, tools.
-    state
-        Scripts and records of launches.
-    images
-        Folders in which images are searched by name, in order.
-    """
+    """Folders of Argosy for this user."""
 
     cache: Path
+    """Data that can be created again: bases, unpacked images, packages, tools."""
     state: Path
+    """Scripts and records of launches."""
     images: tuple[Path, ...]
+    """Folders in which images are searched by name, in order."""
 
     @property
     def runs(self) -> Path:
@@ -89,21 +82,15 @@ def _at_home(path: str, home: Path) -> Path:
 
 
 class Step(msgspec.Struct):
-    """A step of a command, while it runs.
-
-    Attributes
-    ----------
-    result
-        A short result, printed when the step ends.
-    seconds
-        Duration; 0 until the step ends.
-    """
+    """A step of a command, while it runs."""
 
     name: str
     what: str
     tell: Callable[[str], None]
     result: str = ""
+    """A short result, printed when the step ends."""
     seconds: float = 0.0
+    """Duration; 0 until the step ends."""
 
     def say(self, text: str) -> None:
         """Report what the step is doing."""
@@ -170,22 +157,16 @@ class PlainReporter(msgspec.Struct):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The machine, folders, programs and output that a command uses.
-
-    Attributes
-    ----------
-    work
-        Folder for work files; empty means TMPDIR, or the cache folder if TMPDIR is in memory.
-    typed
-        The command line that the user typed; empty for calls from Python.
-    """
+    """The machine, folders, programs and output that a command uses."""
 
     host: Host
     runner: Runner
     paths: Paths
     reporter: Reporter
     work: str = ""
+    """Folder for work files; empty means TMPDIR, or the cache folder if TMPDIR is in memory."""
     typed: tuple[str, ...] = ()
+    """The command line that the user typed; empty for calls from Python."""
 
     @contextlib.contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:

@@ -21,15 +21,10 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class ShellExpr(msgspec.Struct, frozen=True):
-    """An expression that the shell expands at run time, inside double quotes, so the result is not split.
-
-    Attributes
-    ----------
-    expression
-        The text between the double quotes, for example ``$node_rank`` or ``$host:$port``.
-    """
+    """An expression that the shell expands at run time, inside double quotes, so the result is not split."""
 
     expression: str
+    """The text between the double quotes, for example ``$node_rank`` or ``$host:$port``."""
 
 
 class ShellFunction(str):
@@ -258,18 +253,12 @@ def render_functions(programs: Iterable[ShellFunction]) -> list[str]:
 
 
 class Helpers(msgspec.Struct, frozen=True):
-    """The shell functions that a script sends to other nodes and into containers.
-
-    Attributes
-    ----------
-    definitions
-        The text of each function.
-    texts
-        Programs that are passed as text; the script stores each in a variable.
-    """
+    """The shell functions that a script sends to other nodes and into containers."""
 
     definitions: tuple[str, ...] = ()
+    """The text of each function."""
     texts: tuple[ShellFunction, ...] = ()
+    """Programs that are passed as text; the script stores each in a variable."""
 
 
 SHELLS = ("sh", "/bin/sh")

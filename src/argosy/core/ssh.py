@@ -36,18 +36,12 @@ command -v sbatch > /dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile > 
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A machine that is reachable by ssh, and a folder on it.
-
-    Attributes
-    ----------
-    host
-        Destination for ssh: a name from ``~/.ssh/config``, or ``user@name``.
-    folder
-        Path, relative to the home folder; empty means the home folder.
-    """
+    """A machine that is reachable by ssh, and a folder on it."""
 
     host: str
+    """Destination for ssh: a name from ``~/.ssh/config``, or ``user@name``."""
     folder: str = ""
+    """Path, relative to the home folder; empty means the home folder."""
 
 
 def parse_remote(text: str) -> Remote:

@@ -28,6 +28,7 @@ from argosy.core.locks import (
 )
 from argosy.core.os_errors import discard, refuse_unwritable_folder, translate_os_errors
 from argosy.core.render import DAY
+from argosy.core.unnamed_files import write_new, write_unnamed
 
 HASHED_BYTES = 1 << 22
 
@@ -165,6 +166,13 @@ def sweep_parts(path: Path) -> None:
     _remove_parts(path)
 
 
+def sweep_old_parts(folder: Path) -> None:
+    """Remove the small files below a folder that processes left which were killed a day ago or earlier."""
+    for part in folder.rglob(".*.part"):
+        if re.fullmatch(rf"\..+\.{PART}", part.name) and is_older(part, DAY) and not is_foreign(part):
+            discard(part)
+
+
 @contextlib.contextmanager
 def editing(path: Path, *, waiting: Callable[[Owner], None]) -> Iterator[None]:
     """Hold the lock of a user's file while the block reads and writes it; first remove what a killed process left.
@@ -203,10 +211,24 @@ def write_link(path: Path, target: str) -> None:
             discard(beside)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
-    with atomic_file(path, force=True) as beside:
-        beside.write_text(text, errors="surrogateescape", encoding="utf-8")
+def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = True) -> None:
+    """Write a small text file atomically; surrogate escapes become the original bytes.
+
+    The file has no name until it is complete, so a process that is killed leaves nothing. File systems without such
+    files (NFS) get a temporary name.
+
+    Parameters
+    ----------
+    mode
+        Access rights; None for those of the umask.
+    force
+        Whether to replace an existing file.
+    """
+    refuse_existing(path, force=force)
+    data = text.encode(errors="surrogateescape")
+    if not write_unnamed(path, data, mode, temporary=part_name(path)):
+        with atomic_file(path, force=force, flush=False) as beside:
+            write_new(beside, data, mode)
 
 
 def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
@@ -231,18 +253,8 @@ def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
 def write_script(path: Path, text: str, *, private: bool) -> None:
     """Write an executable script to a file of the user; only its owner can read a private one."""
     refuse_unwritable_folder(path.parent)
-    with translate_os_errors(path.parent), _umask(0o077 if private else 0o022):
-        write_text(path, text)
-        path.chmod(0o700 if private else 0o755)
-
-
-@contextlib.contextmanager
-def _umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
+    with translate_os_errors(path.parent):
+        write_text(path, text, mode=0o700 if private else 0o755)
 
 
 def make_folder(path: Path) -> None:
@@ -255,9 +267,15 @@ def make_folder(path: Path) -> None:
     if path.parent != path:
         make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
-    if group & stat.S_IWGRP and group & stat.S_ISGID and is_owned(path):
+    if is_shared(path.parent) and is_owned(path):
+        group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
         path.chmod(stat.S_IMODE(path.stat().st_mode) | group)
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether the users of a group share a folder: it is setgid and group-writable."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWGRP and mode & stat.S_ISGID)
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:

@@ -34,27 +34,18 @@ WORDS = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """An invalid value or unknown key in a TOML file.
-
-    Attributes
-    ----------
-    line
-        Line number from 1; the line of the table if the key is not found.
-    key
-        The dotted path of the key.
-    what
-        Description of the fault; empty for an unknown key.
-    unknown
-        The unknown key; empty for other faults.
-    hint
-        The most similar known key or value, or all of them; empty for other faults.
-    """
+    """An invalid value or unknown key in a TOML file."""
 
     line: int
+    """Line number from 1; the line of the table if the key is not found."""
     key: str
+    """The dotted path of the key."""
     what: str
+    """Description of the fault; empty for an unknown key."""
     unknown: str = ""
+    """The unknown key; empty for other faults."""
     hint: str = ""
+    """The most similar known key or value, or all of them; empty for other faults."""
 
 
 def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequence[str] = ()) -> Fault:

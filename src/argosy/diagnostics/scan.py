@@ -16,44 +16,35 @@ from argosy.core.store import work_folder
 from argosy.recipes.lock import Lock, PackageKind
 
 SCANNER = "pip-audit"
+DATABASE_HINT = (
+    "it queries pypi.org; without a network, run the scan on another machine, or set "
+    "PIP_AUDIT_VULNERABILITY_SERVICE=osv and PIP_AUDIT_OSV_URL to a mirror"
+)
 
 
 class Vulnerability(msgspec.Struct, frozen=True):
-    """A known vulnerability of a package.
-
-    Attributes
-    ----------
-    id, aliases
-        Its number in the database, and those in others, for example of CVE.
-    fixed
-        Versions without it; empty if there is none.
-    """
+    """A known vulnerability of a package."""
 
     package: str
     version: str
     id: str
     aliases: tuple[str, ...] = ()
+    """Its number in the database, and those in others, for example of CVE."""
     fixed: tuple[str, ...] = ()
+    """Versions without it; empty if there is none."""
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """The result of a scan.
-
-    Attributes
-    ----------
-    checked
-        Number of packages that were checked.
-    unchecked
-        Packages that the database does not know, for example builds of a vendor.
-    others
-        Packages that are not from PyPI, by kind: ``deb``, ``conda``, ``rpm``. They were not checked.
-    """
+    """The result of a scan."""
 
     image: str
     checked: int
+    """Number of packages that were checked."""
     found: tuple[Vulnerability, ...]
     unchecked: tuple[str, ...] = ()
+    """Packages that the database does not know, for example builds of a vendor."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
+    """Packages that are not from PyPI, by kind: ``deb``, ``conda``, ``rpm``. They were not checked."""
 
 
 def scan_image(image: str, session: Session) -> Scan:
@@ -64,7 +55,7 @@ def scan_image(image: str, session: Session) -> Scan:
     ToolMissing
         If pip-audit is not installed.
     ToolFailed
-        If it fails, for example without a network.
+        If it fails, for example without a network, or checks none of the packages.
     ArgosyError
         See `freeze_whole`.
     """
@@ -100,25 +91,32 @@ def _run_scanner(requirements: Path, session: Session) -> dict[str, Any]:
         raise ToolFailed(
             f"{SCANNER} cannot scan the image",
             evidence="\n".join((*lines, f"(exit code {reply.code})")),
-            hint="it queries pypi.org; without a network, run the scan on another machine, or set "
-            "PIP_AUDIT_VULNERABILITY_SERVICE=osv and PIP_AUDIT_OSV_URL to a mirror",
+            hint=DATABASE_HINT,
         ) from None
     return dict(report)
 
 
 def parse_report(report: dict[str, Any], image: str, lock: Lock) -> Scan:
-    """Parse the JSON report of pip-audit."""
+    """Parse the JSON report of pip-audit.
+
+    Raises
+    ------
+    ToolFailed
+        If it checked none of the packages: a proxy of PyPI without the database answers that it knows none.
+    """
     found: list[Vulnerability] = []
-    unchecked: list[str] = []
+    skipped = {row["name"]: row["skip_reason"] for row in report["dependencies"] if "skip_reason" in row}
+    checked = len(report["dependencies"]) - len(skipped)
+    if skipped and not checked:
+        name, reason = next(iter(skipped.items()))
+        what = f"{SCANNER} checked none of the {len(skipped)} Python packages"
+        raise ToolFailed(what, evidence=f"{name}: {reason}", hint=DATABASE_HINT)
     for row in report["dependencies"]:
-        if "skip_reason" in row:
-            unchecked.append(row["name"])
         for each in row.get("vulns", ()):
             ids = (each["id"], tuple(each.get("aliases", ())), tuple(each.get("fix_versions", ())))
             found.append(Vulnerability(row["name"], row["version"], *ids))
     kinds = [str(package.kind) for package in lock.packages if package.kind is not PackageKind.PYPI]
-    checked = len(report["dependencies"]) - len(unchecked)
-    return Scan(image, checked, tuple(found), tuple(unchecked), {kind: kinds.count(kind) for kind in sorted({*kinds})})
+    return Scan(image, checked, tuple(found), tuple(skipped), {kind: kinds.count(kind) for kind in sorted({*kinds})})
 
 
 def render_scan(scan: Scan) -> list[tuple[str, ...]]:

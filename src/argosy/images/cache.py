@@ -13,7 +13,7 @@ from argosy.core.cache_pins import BUILD, COLLECTOR, read_pins
 from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
-from argosy.core.store import is_foreign, sweep_unfilled, sweep_work, work_folder
+from argosy.core.store import is_foreign, sweep_old_parts, sweep_unfilled, sweep_work, work_folder
 
 NOTES = "notes"
 NOTE_FOLDERS = ("answers", "contents", "digests", "entries", "links", "made", "references", "torch")
@@ -181,7 +181,7 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     chosen = choose_garbage(list_entries(session), limits)
     if dry:
         return chosen
-    _sweep_killed(cache)
+    _sweep_killed(session)
     if not chosen:
         return chosen
     with (
@@ -200,12 +200,15 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     return chosen
 
 
-def _sweep_killed(cache: Path) -> None:
-    """Remove what killed processes left: half entries, and entries that a collection had begun to remove.
+def _sweep_killed(session: Session) -> None:
+    """Remove what killed processes left: half entries and records, and entries that a collection had begun to remove.
 
     They are not listed as entries, and nobody else may need the same entry again.
     """
+    cache = session.paths.cache
     sweep_work(cache / WORK)
+    for folder in (session.paths.runs, *(cache / name for name in NOTE_FOLDERS)):
+        sweep_old_parts(folder)
     for folder in (cache / kind for kind in FILLED):
         if os.access(folder, os.W_OK):
             sweep_unfilled(folder)

@@ -35,44 +35,55 @@ def find_image(reference: str, session: Session) -> Path:
     path = parse_path(reference)
     if path.exists():
         return _local(path.absolute(), session)
-    from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - most images are files
+    from argosy.images.registry.references import is_reference, parse_reference  # noqa: PLC0415 - most images are files
 
     if is_reference(reference):
         from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - likewise
 
         return fetch_image(parse_reference(reference), session).path
-    found = find_in_catalog(reference, session)
+    found = find_named(reference, session)
     if found is not None:
         return found
-    meant = _similar_file(path) or suggest_catalog_name(reference, session) or guess_reference(reference)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
-        hint=_missing_hint(path, meant, session),
+        hint=_missing_hint(reference, session),
     )
 
 
-def _missing_hint(path: Path, meant: str, session: Session) -> str:
-    """Return the hint for a missing image: the build command if the project file describes the image."""
-    from argosy.recipes.project_file import find_project  # noqa: PLC0415 - only for this hint
+def find_named(text: str, session: Session) -> Path | None:
+    """Return the file or folder of a path or of a name in the catalog; None if there is none."""
+    path = parse_path(text)
+    return path if path.exists() else find_in_catalog(text, session)
 
-    project = find_project(Path(session.host.cwd))
-    if project and project.output == Path(session.host.cwd, path):
-        return f"build it as described in {project.shown}: argosy build"
-    if meant:
-        return f"did you mean {meant}?"
-    plain = re.fullmatch(r"[a-z0-9]+", str(path))
-    return f"check the path, or see 'argosy images ls'{f'; in a registry: docker://{path}' if plain else ''}"
+
+def suggest_named(text: str, session: Session, otherwise: str) -> str:
+    """Return the hint for an image that does not exist: a similar name in the catalog, reference or file."""
+    from argosy.images.registry.references import guess_reference  # noqa: PLC0415 - only for this hint
+
+    meant = _similar_file(parse_path(text)) or suggest_catalog_name(text, session) or guess_reference(text)
+    return f"did you mean {meant}?" if meant else otherwise
 
 
 def _similar_file(path: Path) -> str:
     """Return the file that a name without suffix, or with a tag, means, else one with a similar name; empty if none."""
-    bare = path.with_name(path.name.partition(":")[0]) if path.name else path
-    for suffix in ("", *IMAGE_SUFFIXES):
-        file = bare.with_name(f"{bare.name}{suffix}") if bare.name else bare
+    bare = path.name.partition(":")[0]
+    for suffix in ("", *IMAGE_SUFFIXES) if bare else ():
+        file = path.with_name(f"{bare}{suffix}")
         if file.is_file():
             return quote(str(file))
     return suggest_file(path)
+
+
+def _missing_hint(reference: str, session: Session) -> str:
+    """Return the hint for a missing image: the build command if the project file describes the image."""
+    from argosy.recipes.project_file import find_project  # noqa: PLC0415 - only for this hint
+
+    project = find_project(Path(session.host.cwd))
+    if project and project.output == Path(session.host.cwd, parse_path(reference)):
+        return f"build it as described in {project.shown}: argosy build"
+    registry = f"; in a registry: docker://{reference}" if re.fullmatch(r"[a-z0-9]+", reference) else ""
+    return suggest_named(reference, session, f"check the path, or see 'argosy images ls'{registry}")
 
 
 def _local(path: Path, session: Session) -> Path:

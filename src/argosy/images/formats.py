@@ -12,9 +12,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from argosy.core.errors import UsageError
 from argosy.core.layout import ENTER, ROOT, Activation
 from argosy.core.model import APPTAINER_FAMILIES
 from argosy.core.shell import join, quote, safe_path
@@ -35,6 +38,42 @@ FORMATS = tuple(form.value for form in OutputFormat)
 
 OCI_FORMATS = frozenset({OutputFormat.OCI, OutputFormat.OCI_ARCHIVE, OutputFormat.DOCKER_ARCHIVE})
 """Formats that consist of layers and a configuration, for registries and Docker."""
+
+
+SUFFIXES: Mapping[OutputFormat, tuple[str, ...]] = {
+    OutputFormat.SIF: (".sif", ".simg", ".img"),
+    OutputFormat.SQSH: (".sqsh", ".sqfs", ".squashfs"),
+    OutputFormat.LAYER: (".sqsh", ".sqfs", ".squashfs"),
+    OutputFormat.OCI_ARCHIVE: (".tar", ".oci"),
+    OutputFormat.DOCKER_ARCHIVE: (".tar",),
+}
+"""The suffixes of files of each format. A name without a suffix is valid for each; an OCI layout is a folder."""
+
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*")
+"""A suffix that names a kind of file. In the name torch-2.7 it is a part of the version."""
+
+
+def refuse_suffix(output: Path, form: OutputFormat) -> None:
+    """Refuse an output whose name says that it is another kind of file.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is not one of the format.
+    """
+    known, suffix = SUFFIXES.get(form, ()), output.suffix.lower()
+    if not known or not _SUFFIX.fullmatch(suffix) or suffix in {*known, f".{form}"}:
+        return
+    others = [f"--format {other}" for other, suffixes in SUFFIXES.items() if suffix in suffixes]
+    plain = output
+    while _SUFFIX.fullmatch(plain.suffix):
+        plain = plain.with_suffix("")
+    instead = f"; or add {' or '.join(others)}" if others else ""
+    raise UsageError(
+        f"{output.name} is not a name for a file of the format {form}",
+        evidence=f"known suffixes: {', '.join(known)}, or none",
+        hint=f"name it {plain.name}{known[0]}{instead}",
+    )
 
 
 def render_use(form: OutputFormat, output: Path, *, base: str, program: str, activation: Activation) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -73,12 +73,16 @@ class OciPlatform(msgspec.Struct, frozen=True):
     architecture: str = ""
 
 
+MOST_BYTES = 1 << 50
+"""No layer has a petabyte: a larger size in a manifest is damage."""
+
+
 class OciLayer(msgspec.Struct, frozen=True, rename="camel"):
     """A layer in a manifest; `size` in bytes."""
 
     media_type: str = ""
     digest: str = ""
-    size: int = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)] = 0
 
 
 class OciEntry(msgspec.Struct, frozen=True):
@@ -247,16 +251,16 @@ def prepare_rootfs(tree: Path, config: OciConfig) -> None:
         for name, text in _render_scripts(config).items():
             if name == LAST_SCRIPT and os.path.lexists(tree / name):
                 continue  # an image made by Apptainer has its own
-            _write_script(tree, name, text)
+            _write_script(tree, name, text, config.created)
         for name in MOUNT_FOLDERS:
             _add_folder(tree, name)
         for name in MOUNT_FILES:
             parent = tree / Path(name).parent
             if not parent.is_symlink() and parent.is_dir() and not os.path.lexists(tree / name):
-                _write_new(tree / name, "", 0o644)
+                _write_new(tree / name, "", 0o644, config.created)
 
 
-def _write_script(tree: Path, name: str, text: str) -> None:
+def _write_script(tree: Path, name: str, text: str, time: int) -> None:
     """Write a file below `/.singularity.d`, and replace symbolic links and files among its parent folders."""
     path = tree / name
     for folder in reversed([tree / parent for parent in Path(name).parents if str(parent) != "."]):
@@ -266,13 +270,14 @@ def _write_script(tree: Path, name: str, text: str) -> None:
             folder.mkdir()
             folder.chmod(0o755)
     path.unlink(missing_ok=True)
-    _write_new(path, text, 0o755 if text.startswith("#!") else 0o644)
+    _write_new(path, text, 0o755 if text.startswith("#!") else 0o644, time)
 
 
-def _write_new(path: Path, text: str, mode: int) -> None:
+def _write_new(path: Path, text: str, mode: int, time: int) -> None:
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
     path.chmod(mode)
+    os.utime(path, (time, time))
 
 
 def _add_folder(tree: Path, name: str) -> None:
@@ -281,6 +286,15 @@ def _add_folder(tree: Path, name: str) -> None:
         return
     path.mkdir()
     path.chmod(MODES.get(name, 0o755))
+
+
+def settle_times(tree: Path, time: int) -> None:
+    """Set the time of everything but files, which have the times of their layers; unpacking changes folders."""
+    os.utime(tree, (time, time))
+    for path in walk_tree(str(tree)):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or not 0 <= status.st_mtime <= LATEST_TIME:
+            os.utime(path, (time, time), follow_symlinks=False)
 
 
 def make_readable(tree: Path) -> None:

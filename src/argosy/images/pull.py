@@ -13,6 +13,8 @@ from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
 from argosy.images.catalog import new_file
 from argosy.images.find import find_image
+from argosy.images.formats import OutputFormat, refuse_suffix
+from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
 
 
@@ -50,6 +52,9 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
         raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
+    if request.output:
+        squashfs = identify_file(source).kind is Kind.SQUASHFS
+        refuse_suffix(request.output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
     path = wanted if request.output or not source.suffix else wanted.with_suffix(source.suffix)
     open_image(source)
     with editing(path, waiting=session.waiting), atomic_file(path, force=request.force) as beside:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from argosy.core.model import Image
 from argosy.core.parse import parse_json
 
 BACKENDS: Mapping[str, str] = {"nvidia": "cuda", "amd": "hip", "intel": "xpu"}
@@ -46,6 +47,13 @@ def torch_of_version(version: str) -> dict[str, str]:
         return {}
     backend = OF_BUILD.get(match[0][1:].rstrip("0123456789."), "")
     return {"__version__": version} | ({backend: match[0][1:]} if backend else {})
+
+
+def torch_of_packages(image: Image) -> dict[str, str]:
+    """Return the content of ``torch/version.py`` for a torch with NVIDIA's packages, as PyPI has it; else nothing."""
+    names = (re.fullmatch(r"nvidia-nccl-(cu\d+)", name) for name in image.packages)
+    cuda = next((match[1] for match in names if match), "")
+    return {"__version__": image.torch, "cuda": cuda} if image.torch and cuda else {}
 
 
 def describe_wrong_build(torch: Mapping[str, str], vendor: str) -> str:

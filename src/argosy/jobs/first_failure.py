@@ -34,7 +34,10 @@ ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |for
 """From here on, SIGTERM comes from Slurm, which ends the remaining ranks."""
 STOPPED = re.compile(r"srun: forcing job termination")
 """srun itself was ended: no rank failed before, and the way in which they end now is not their fault."""
-BEFORE_RANKS = re.compile(r"^argosy: (?:the command of --before failed|the image cannot be copied to )", re.MULTILINE)
+BEFORE_RANKS = re.compile(
+    r"^argosy: (?:the command of --before failed|the image cannot be copied to |the new folder .* cannot be created)",
+    re.MULTILINE,
+)
 """The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
 OF_ENDED = frozenset({143, 137})
 """Exit codes of shells whose ranks srun ended."""

@@ -54,6 +54,7 @@ class _Types(msgspec.Struct):
     choices: list[dict[str, Any]] = []
     command: list[str] = []
     directives: list[str] = []
+    step_options: list[str] = []
     logs: str = ""
 
 
@@ -91,6 +92,8 @@ class LaunchPlan(msgspec.Struct, frozen=True):
         Options of sbatch in the script.
     polling_seconds
         Seconds between two queries to Slurm.
+    step_options
+        Options that the site needs with every srun.
     private
         Names of the variables whose values the script has from the caller's environment.
     """
@@ -113,6 +116,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
     private: tuple[str, ...] = ()
+    step_options: tuple[str, ...] = ()
 
     @property
     def is_job(self) -> bool:

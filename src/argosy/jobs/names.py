@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.os_errors import suggest_file
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
@@ -110,7 +112,7 @@ def _find_in_queue(session: Session, name: str) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=int, reverse=True))
 
 
-def recorded_names(session: Session) -> Iterator[str]:
+def _recorded_names(session: Session) -> Iterator[str]:
     """Yield the names of the launches in the records, the newest first."""
     return (launch.name for launch in list_launches(session))
 
@@ -123,11 +125,24 @@ def unknown_name(session: Session, name: str, problem: str = "") -> UsageError:
     problem
         Why Slurm could not be asked.
     """
-    near = suggest_word(name, (LAST, *recorded_names(session)))
-    suggestion = f"did you mean {near}? " if near else ""
+    near = suggest_word(name, (LAST, *_recorded_names(session)))
+    file = "" if near else quote(name) if Path(name).is_file() else suggest_file(Path(name))
+    suggestion = f"did you mean {near}? " if near else f"to explain a file: argosy why {file}; " if file else ""
     searched = f"searched in {session.paths.runs}" + (f"; {problem}" if problem else "")
     hint = f"{suggestion}see your jobs with 'argosy jobs' and 'argosy jobs --past 20'"
     return UsageError(f"there is no job {name!r}", evidence=searched, hint=hint)
+
+
+def unknown_log(session: Session, log: str, otherwise: str) -> UsageError:
+    """Return the error for a log that is neither a file nor a job; it suggests a similar job or file.
+
+    Parameters
+    ----------
+    otherwise
+        Hint without the suggestion: the things that a log can be.
+    """
+    near = suggest_word(log, (LAST, *_recorded_names(session))) or (suggest_file(Path(log)) if log else "")
+    return UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {otherwise}" if near else otherwise)
 
 
 def was_started(record: Path) -> bool:

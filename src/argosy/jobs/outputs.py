@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_int
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.record import read_plan, read_runs, read_submission
@@ -64,7 +65,8 @@ def read_ends_of(path: str) -> str:
             source.seek(max(len(head), size - ENDS_BYTES))
             return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
     except FileNotFoundError as error:
-        hint = "give a file, the number or name of a job, or last"
+        near, hint = suggest_file(Path(path)), "give a file, the number or name of a job, or last"
+        hint = f"did you mean {near}? {hint}" if near else hint
         raise UsageError(f"there is no log {path!r}", hint=hint) from error
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error

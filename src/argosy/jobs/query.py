@@ -19,7 +19,6 @@ from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
-    PLAN,
     SCRIPT,
     RankFacts,
     Run,
@@ -36,6 +35,7 @@ from argosy.jobs.remote_record import copy_notes, copy_output, session_of
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
 from argosy.slurm.queries import (
     JobRow,
+    has_task,
     is_job_id,
     known_value,
     parse_exit_code,
@@ -199,7 +199,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
     facts = _choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
-    if not facts and (record is None or ("_" in job and not _is_array(record))):
+    if not facts and (record is None or not _may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
@@ -232,12 +232,14 @@ def _number(job: str, facts: dict[str, str]) -> str:
     return f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job
 
 
-def _is_array(record: Path) -> bool:
-    """Return whether a job was submitted as an array; if not, its number cannot have tasks."""
-    try:
-        return '"--array=' in (record / PLAN).read_text(encoding="utf-8")
-    except OSError:
+def _may_have(record: Path, job: str) -> bool:
+    """Return whether the job of a record may have this task or component; True without its plan."""
+    _, mark, part = job.partition("+") if "+" in job else job.partition("_")
+    plan = read_plan(record)
+    if not mark or not plan:
         return True
+    array = next((word.partition("=")[2] for word in plan.get("directives", ()) if word.startswith("--array=")), "")
+    return mark == "_" and has_task(array, int(part))  # Argosy starts no heterogeneous jobs
 
 
 def ask_job(session: Session, job: str) -> dict[str, str]:
@@ -257,7 +259,7 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
     """Return the reply of scontrol about a job, and a row for each task or component."""
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
-    return reply, parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
 
 
 def _task(row: dict[str, str]) -> int:
@@ -326,8 +328,8 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         state=state,
         kind=kind,
         meaning=describe_state(true)[1],
-        reason=facts.get("Reason", ""),
-        nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
+        reason=facts.get("Reason", "").replace("_", " "),  # squeue prints blanks
+        nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,
         restarts=parse_int(facts.get("Restarts", "")),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 import msgspec
 
 from argosy.core.parse import parse_int
 from argosy.core.process import Command
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import known_value
+from argosy.slurm.queries import known_value, parse_scontrol_job
 
 SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 """Partition, state, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
@@ -29,6 +32,8 @@ class Queue(msgspec.Struct, frozen=True):
         Memory of a node in MB.
     gres
         GPUs of a node in Slurm's notation, for example ``gpu:8``.
+    qos
+        The QOS whose limits hold for every job of the partition; empty if it has none, or was not asked for.
     """
 
     name: str
@@ -40,11 +45,13 @@ class Queue(msgspec.Struct, frozen=True):
     cpus: str
     memory: str
     gres: str
+    qos: str = ""
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An association of this user: valid combinations of ``--account``, ``--partition`` and ``--qos``."""
+    """An association of this user: valid combinations of ``--account``, ``--partition`` and ``--qos`` on a cluster."""
 
+    cluster: str
     account: str
     partition: str
     qos: str
@@ -104,16 +111,30 @@ def _number(slashed: str, index: int) -> int:
 
 
 def parse_associations(text: str) -> tuple[Account, ...]:
-    """Parse ``sacctmgr --parsable2 show associations format=account,partition,qos``."""
+    """Parse ``sacctmgr --parsable2 show associations format=cluster,account,partition,qos``."""
     rows = (line.split("|") for line in text.splitlines())
-    return tuple(Account(*row) for row in rows if len(row) == 3)  # noqa: PLR2004
+    return tuple(Account(*row) for row in rows if len(row) == 4)  # noqa: PLR2004
 
 
-def parse_qos(text: str, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
-    """Parse ``sacctmgr --parsable2 show qos``, and return the rows that the user's accounts name."""
-    mine = {name for account in accounts for name in account.qos.split(",")}
+def render_accounts(accounts: tuple[Account, ...]) -> Iterator[str]:
+    """Render a line per association, with its cluster if accounting serves several clusters."""
+    several = len({each.cluster for each in accounts}) > 1
+    for each in accounts:
+        place = " of ".join(filter(None, (each.partition, f"cluster {each.cluster}" if several else "")))
+        yield f"account {each.account}{f' on {place}' if place else ''}, QOS {each.qos or 'default'}"
+
+
+def parse_qos(text: str, names: Collection[str]) -> tuple[Qos, ...]:
+    """Parse ``sacctmgr --parsable2 show qos``, and return the rows with these names."""
     rows = (line.split("|") for line in text.splitlines())
-    return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in mine)
+    return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in names)
+
+
+def parse_partition_qos(text: str) -> dict[str, str]:
+    """Parse ``scontrol show partition --oneliner``: name -> QOS of the partitions that have one."""
+    rows = (parse_scontrol_job(line) for line in text.splitlines())
+    named = {row["PartitionName"]: known_value(row.get("QoS", "")) for row in rows if row.get("PartitionName")}
+    return {name: qos for name, qos in named.items() if qos}
 
 
 def list_queues(session: Session) -> tuple[Queue, ...]:
@@ -124,13 +145,22 @@ def list_queues(session: Session) -> tuple[Queue, ...]:
 def list_accounts(session: Session) -> tuple[Account, ...]:
     """Return the user's accounts; none if the cluster has no accounting."""
     user = session.host.person.name
-    return parse_associations(_ask_accounting(session, "associations", f"user={user}", "format=account,partition,qos"))
+    form = "format=cluster,account,partition,qos"
+    return parse_associations(_ask_accounting(session, "associations", f"user={user}", form))
 
 
-def list_qos(session: Session, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
-    """Return the limits of each QOS that the accounts name."""
-    asked = accounts and _ask_accounting(session, "qos", f"format={','.join(QOS_FIELDS)}")
-    return parse_qos(asked or "", accounts)
+def with_partition_qos(session: Session, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """Return the partitions with the QOS of each one, which sinfo does not show."""
+    words = ("scontrol", "show", "partition", "--oneliner")
+    named = parse_partition_qos(ask_slurm(session, words, doing="asking for the QOS of the queues"))
+    return tuple(replace(queue, qos=named.get(queue.name, "")) for queue in queues)
+
+
+def list_qos(session: Session, accounts: tuple[Account, ...], queues: tuple[Queue, ...]) -> tuple[Qos, ...]:
+    """Return the limits of each QOS of the accounts and of the partitions."""
+    names = {name for account in accounts for name in account.qos.split(",")} | {queue.qos for queue in queues}
+    asked = names - {""} and _ask_accounting(session, "qos", f"format={','.join(QOS_FIELDS)}")
+    return parse_qos(asked or "", names)
 
 
 def _ask_accounting(session: Session, *words: str) -> str:

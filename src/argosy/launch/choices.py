@@ -17,6 +17,7 @@ from argosy.launch.debug import plan_debug
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
+    MPIEXEC,
     choose_launcher,
     find_python,
     refuse_starter_program,
@@ -27,13 +28,17 @@ from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources
 from argosy.launch.site_settings import (
+    DEFAULT_MPI,
     caller_variables,
+    choose_mpi,
     default_options,
     explain_container,
+    facts_of,
     launcher_at_site,
     plan_site_settings,
     refuse_launch,
     refuse_missing_options,
+    with_home_of_nodes,
     with_runtime_options,
     with_site_binds,
     with_variables,
@@ -43,9 +48,6 @@ from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.slurm.times import describe_short_time
-
-DEFAULT_MPI = "pmix"
-"""The value of ``srun --mpi`` at a site whose profile has none."""
 
 
 class LaunchFacts(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         The container, with the variables, bind mounts and options that the launch adds.
     options
         Options of the job, completed by the defaults of the user and the site.
+    mpi
+        Program or PMI type that connects the ranks of MPI, as `choose_mpi` returns it; empty for other launchers.
     site_settings
         Settings, paths and options that the site's profile adds to the job.
     rank_python
@@ -68,6 +72,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     launcher: str
     container: ContainerPlan
     options: JobOptions
+    mpi: str
     site_settings: SiteSettings
     choices: tuple[Choice, ...]
     rank_python: str = ""
@@ -181,32 +186,31 @@ def _choose_facts(
         target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions
     )
     variables, why_variables = _plan_variables(context, settings, threads, launcher=launcher.value)
-    refuse_launch(container, launcher.value, settings, site, mpi=mpi_of(request, site))
+    mpi = choose_mpi(launcher.value, request.mpi, site)
+    refuse_launch(container, settings, site, mpi)
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
     per = choose_container_per(request, container, settings.srun, launcher.value, target.shape.ranks_per_node)
-    why_start = (*((per,) if per else ()), *_explain_mpi(request, site, launcher.value)) if target.is_job else ()
+    why_start = (*((per,) if per else ()), *_explain_mpi(request, site, mpi)) if target.is_job else ()
     choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
+    if target.is_job:
+        whole, settings = with_home_of_nodes(whole, settings)
     return LaunchFacts(
         context=context,
         name=request.name or name_of(request.command),
         launcher=launcher.value,
         container=whole,
         options=options,
+        mpi=mpi,
         site_settings=settings,
         choices=with_sources(choices, request.given),
         rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
     )
 
 
-def mpi_of(request: LaunchRequest, site: Site) -> str:
-    """Return the value of ``srun --mpi``: the user's, else the site's, else ``pmix``."""
-    return request.mpi or site.launcher.mpi or DEFAULT_MPI
-
-
-def _explain_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
+def _explain_mpi(request: LaunchRequest, site: Site, mpi: str) -> tuple[Choice, ...]:
     """Explain the PMI type of a job that srun starts with MPI, if the user did not give it."""
-    if launcher != "mpi" or site.launcher.mpiexec or request.mpi:
+    if mpi in {"", MPIEXEC} or request.mpi:
         return ()
     if site.launcher.mpi:
         return (Choice("--mpi", site.launcher.mpi, "the site's PMI type", f"site {site.name}"),)
@@ -257,7 +261,8 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     options = with_user_defaults(request.options, host)
     by_site = default_options(options, target)
     options = replace(options, **by_site.given)  # type: ignore[arg-type]  # text fields
-    refuse_missing_options(options, target.site)
+    facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
+    refuse_missing_options(options, target.site, facts)
     rows = [
         Choice(f"--{name}", value, f"your default, {USER_DEFAULTS[name]}", "environment")
         for name, value in by_user.items()

@@ -254,7 +254,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
     """
     shape, _ = choose_job_shape(wanted, site)
     cores = fewest_cores(host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    if not cores or shape.cpus_per_rank * shape.ranks_per_node <= cores:
+    if not cores or max(1, shape.cpus_per_rank) * shape.ranks_per_node <= cores:
         return 0
     ranks = shape.ranks_per_node
     if cores < ranks:

@@ -15,7 +15,7 @@ from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
-from argosy.launch.shape import choose_job_shape, choose_local_shape
+from argosy.launch.shape import BY_ALLOCATION, BY_WHOLE_NODES, choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
@@ -112,7 +112,8 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
     if request.in_allocation:
         job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus)
+    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if options.exclusive else ""
+    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus, share=share)
     if not request.no_check:
         refuse_memory(options.mem, job_site)
         _refuse_reserved_cores(shape, job_site)
@@ -134,7 +135,8 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
 def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
     """Warn about ranks for another machine, for example of a project file, in a job that gets all GPUs by default."""
     ranks, gpus = request.wanted.ranks, shape.gpus_per_node
-    if not (ranks and request.why_gpus and shape.ranks_per_node < gpus) or request.launcher in ONE_PER_NODE:
+    meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
+    if meant or not (ranks and request.why_gpus and shape.ranks_per_node < gpus):
         return ()
     each = gpus * max(1, site.node.devices_per_gpu)
     why = (

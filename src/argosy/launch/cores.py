@@ -8,16 +8,15 @@ from argosy.core.model import Choice, ChoiceKey, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.launchers.launcher import find_launcher
+from argosy.launch.launchers.launcher import MPIEXEC, find_launcher
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.job_settings import evident_choice
 from argosy.sites.profile import Site
 
 
-def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
+def bound_cores(shape: Shape, site: Site, mpi: str) -> tuple[str, ...]:
     """Return the cores that each local rank is bound to; empty if the host's mpiexec binds the ranks."""
-    by_mpiexec = launcher == "mpi" and site.launcher.mpiexec
-    return () if by_mpiexec else tuple(map(render_core_list, choose_masks(shape, site)))
+    return () if mpi == MPIEXEC else tuple(map(render_core_list, choose_masks(shape, site)))
 
 
 def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:

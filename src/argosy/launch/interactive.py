@@ -19,6 +19,7 @@ from argosy.jobs.record import (
     Submission,
     new_record_folder,
     new_submission,
+    read_plan,
     read_submission,
     render_submission,
 )
@@ -33,7 +34,7 @@ from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile
 from argosy.slurm.calls import list_hosts
 from argosy.slurm.queries import is_job_id
-from argosy.slurm.states import RUNNING
+from argosy.slurm.states import HALTED, RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """The command if the user gives none: images may not have bash."""
@@ -64,6 +65,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:
         raise UsageError(f"job {job} is not running: it {facts.meaning}", hint=f"see 'argosy jobs show {job}'")
+    if facts.state in HALTED:
+        raise UsageError(f"job {job} {facts.meaning}: Slurm starts nothing in it", hint="wait until it runs again")
     if not facts.record or not script.is_file():
         raise UsageError(
             f"job {job} was not launched by Argosy, so its container is not known",
@@ -80,7 +83,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     path = str(Path(read_submission(script.parent).there or facts.record, ATTACH))
     node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
-    step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "sh", path)
+    always = read_plan(script.parent).get("step_options", ())
+    step = (*STEP, *always, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "bash", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))
     return session.runner.run_foreground(Command(argv, env=dict(session.host.environment)))
 
@@ -134,7 +138,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     plan = prepare_interactive(request, session, record=str(folder))
     write_record(plan, folder, session)
     submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
-    write_text(folder / SHELL_SCRIPT, render_shell(folder, submission))
+    write_text(folder / SHELL_SCRIPT, render_shell(folder, submission, plan.step_options))
     allocation, command = plan.submit[: plan.submit.index(STEP[0])], plan.submit[plan.submit.index("{script}") + 1 :]
     session.reporter.note("the nodes are released when the shell ends; until then, --in-allocation launches on them")
     argv = (*allocation, "sh", str(folder / SHELL_SCRIPT), *command)
@@ -164,7 +168,7 @@ def prepare_interactive(
     plan = prepare_launch(request, session, profile=profile, purpose=purpose, record=record)
     # A dry run may be piped to a file or a pager: the shell that it describes still gets a terminal.
     terminal = ("--pty",) if purpose is Purpose.SHOW else _terminal()
-    step = (*STEP, "--mpi=none", "--export=ALL", *terminal, "sh", "{script}")
+    step = (*STEP, *plan.step_options, "--mpi=none", "--export=ALL", *terminal, "bash", "{script}")
     submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(command)))
     return replace(plan, submit=submit, script=_with_start(plan.attach, submit))
 
@@ -189,10 +193,10 @@ def _with_start(script: str, submit: Argv) -> str:
     )
 
 
-def render_shell(folder: Path, submission: Submission) -> str:
+def render_shell(folder: Path, submission: Submission, options: Argv = ()) -> str:
     """Render the script that enters the container on the first node of an allocation, and records the job's number."""
     before, after = render_submission(replace(submission, job=NUMBER)).split(NUMBER)
-    step = join((*STEP, "--mpi=none", "--export=ALL", *_terminal(), "sh", str(folder / ATTACH)))
+    step = join((*STEP, *options, "--mpi=none", "--export=ALL", *_terminal(), "bash", str(folder / ATTACH)))
     lines = [
         "#!/bin/sh",
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",

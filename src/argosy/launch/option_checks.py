@@ -15,6 +15,7 @@ from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
+from argosy.sites.read import NOT_SHIPPED
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -34,7 +35,7 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
 
 
 NOT_BY_SSH = {
-    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
+    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: bash job.sh",
     "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
     "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
     "script": "--dry-run prints the script for that machine: redirect its output to a file",
@@ -110,7 +111,8 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Yield notes about a plan that users read before it starts."""
-    yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.key == ChoiceKey.PROFILE)
+    profiles = (choice for choice in choices if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED)
+    yield from (f"profile {choice.value}: {choice.why}" for choice in profiles)
     yield from doubtful_choices(choices)
     yield from unused_options(choices)
 

@@ -6,7 +6,7 @@ from argosy.core.model import Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts, mpi_of
+from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts
 from argosy.launch.context import LaunchContext
 from argosy.launch.cores import bound_cores, choose_masks, planned_threads
 from argosy.launch.launchers.launcher import Counts, LauncherCommand, LauncherSpec, find_launcher
@@ -14,6 +14,7 @@ from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
+from argosy.launch.script.node_command import check_words
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
@@ -58,6 +59,7 @@ def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> L
         logs=facts.request.logs,
         versions={"argosy": VERSION, **facts.context.versions},
         private=inherited_names(facts.container),
+        step_options=facts.site_settings.srun_always,
     )
 
 
@@ -100,7 +102,7 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
             *advised_against(facts.site, facts.site_settings.avoided, asked),
         ),
         attach=_attach_script(facts),
-        cores=bound_cores(facts.shape, facts.site, facts.launcher),
+        cores=bound_cores(facts.shape, facts.site, facts.mpi),
         output=facts.options.output,
         directives=options,
         polling_seconds=facts.site.slurm.polling_seconds,
@@ -143,7 +145,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         options=facts.options,
         extra=request.extra,
         masks=masks,
-        mpi=mpi_of(request, facts.site) if started.mpi else "",
+        mpi=facts.mpi,
         site_settings=facts.site_settings,
         label=request.label,
         gpu_type=request.gpu_type,
@@ -163,4 +165,5 @@ def _absolute(path: str, host: Host) -> str:
 def _attach_script(facts: LaunchFacts) -> str:
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
     script = _script_facts(facts, container, LauncherCommand(facts.request.command))
-    return render_attach(script, render_modules(facts.site.modules))
+    check = check_words(container, "", facts.site_settings.node_binds)
+    return render_attach(script, render_modules(facts.site.modules), check)

@@ -15,13 +15,17 @@ THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
 """Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
 
 
-def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
+def choose_job_shape(
+    wanted: Wanted, site: Site, why_gpus: str = "", *, share: str = ""
+) -> tuple[Shape, tuple[Choice, ...]]:
     """Choose the shape of a job: the requested numbers, else a rank per GPU, else one rank per node.
 
     Parameters
     ----------
     why_gpus
         Why the job has GPUs, if the user gave no number.
+    share
+        Why ranks without GPUs share the cores that they find; empty if they get a core each, Slurm's default.
 
     Raises
     ------
@@ -32,7 +36,8 @@ def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Sh
     nodes = wanted.nodes or 1
     gpus = _gpus_per_node(wanted, site, nodes)
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
-    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
+    share = share or (BY_WHOLE_NODES if site.slurm.whole_nodes else "")
+    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus, share)
     why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
     why_nodes = "requested" if wanted.nodes else "no other number was given"
     rows = (
@@ -66,7 +71,8 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
 
 def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site, *, idle: bool) -> Choice:
     """Return the choice of cores; warn if several nodes without GPUs compute on a core each by default."""
-    source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
+    is_counted = why in {BY_SCRIPTS, BY_WHOLE_NODES, BY_ALLOCATION}
+    source = f"site {site.name}" if is_counted else _source(wanted.cpus_per_rank)
     is_one_by_default = idle and cpus == 1 and not wanted.cpus_per_rank
     mark = Mark.DOUBTFUL if why.startswith("requested; ") or is_one_by_default else Mark.NONE
     if is_one_by_default:
@@ -117,10 +123,16 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
     if site.node.gpus and gpus > site.node.gpus:
         raise UsageError(
             f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
-            hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
+            hint=f"use {_larger_partition(site, gpus)}more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} "
+            f"--gpus-per-node {site.node.gpus}",
             key="node.gpus",
         )
     return gpus
+
+
+def _larger_partition(site: Site, gpus: int) -> str:
+    """Return the option for the first partition whose nodes have this many GPUs, for a hint; empty without one."""
+    return next((f"--partition {each.name}, or " for each in site.partitions if (each.gpus or 0) >= gpus), "")
 
 
 def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
@@ -138,17 +150,21 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
     return (gpus, "one per GPU") if gpus else (1, "one per node: the job has no GPUs, and --ranks is not given")
 
 
-def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
+BY_SCRIPTS = "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
+BY_WHOLE_NODES = "counted when the job starts: it gets whole nodes, whose cores the ranks share"
+BY_ALLOCATION = "the ranks share the cores of the allocation"
+
+
+def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int, share: str) -> tuple[int, str]:
     if wanted.cpus_per_rank:
         return wanted.cpus_per_rank, "requested"
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
         return min(mask.bit_count() for mask in masks), "the cores nearest to each GPU, by the site's map"
-    if not site.slurm.cpus_option:
-        return 0, "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
+    if not site.slurm.cpus_option or (share and not gpus):
+        return 0, share if site.slurm.cpus_option else BY_SCRIPTS
     if gpus and site.slurm.cpus_per_gpu:
-        share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
-        return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
+        return max(1, site.slurm.cpus_per_gpu * gpus // ranks), f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
     usable = len(usable_cores(site.node))
     if gpus and site.node.gpus and usable >= site.node.gpus:
         return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"

@@ -12,10 +12,11 @@ from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerReque
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
+from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.recipes.option_row import option_name
-from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
-from argosy.sites.conditions import Facts
+from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Avoid
@@ -103,16 +104,20 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
     return JobDefaults(given, tuple(rows))
 
 
-def refuse_missing_options(options: JobOptions, site: Site) -> None:
-    """Refuse a job that lacks an option which the site requires.
+def refuse_missing_options(options: JobOptions, site: Site, facts: Facts) -> None:
+    """Refuse a job that lacks an option which the site requires, and which the profile does not add to such a job.
 
     Raises
     ------
     SiteError
         If an option is missing.
     """
-    always = {option.word.partition("=")[0] for option in site.options if option.to == "sbatch" and not option.when}
-    asked = (name for name in site.slurm.required if f"--{name}" not in always)
+    added = {
+        option.word.partition("=")[0]
+        for option in site.options
+        if option.to == "sbatch" and evaluate_condition(option.condition, facts)
+    }
+    asked = (name for name in site.slurm.required if f"--{name}" not in added)
     missing = [name for name in asked if not getattr(options, name, "")]
     if not missing:
         return
@@ -144,6 +149,30 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
     taken = {bind.target for bind in container.entry.binds}
     new = tuple(bind for bind in binds if bind.target not in taken)
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
+
+
+PLAIN_PATH = re.compile(r"[\w@%+=./-]+")
+"""Paths that a job script can pass in a list."""
+
+
+def with_home_of_nodes(container: ContainerPlan, settings: SiteSettings) -> tuple[ContainerPlan, SiteSettings]:
+    """Return container and settings that bind the home only on nodes which have it; some sites do not mount it there.
+
+    The home stays a bind mount of its own if another one lies below it: some runtimes would mount it later.
+    """
+    entry, traits = container.entry, container.runtime.traits
+    home = Bind(entry.person.home, entry.person.home)
+    others = tuple(bind for bind in entry.binds if bind != home)
+    if len(others) == len(entry.binds):
+        return container, settings
+    if traits.skips_binds:
+        binds = tuple(replace(bind, optional=bind == home or bind.optional) for bind in entry.binds)
+        return replace(container, entry=replace(entry, binds=binds)), settings
+    is_above = any(lies_below(bind.target, home.source) for bind in others)
+    if is_above or not traits.node_binds or not PLAIN_PATH.fullmatch(home.source):
+        return container, settings
+    settings = replace(settings, node_binds=(home.source, *settings.node_binds))
+    return replace(container, entry=replace(entry, binds=others)), settings
 
 
 def explain_container(
@@ -213,13 +242,27 @@ def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(container: ContainerPlan, launcher: str, settings: SiteSettings, site: Site, *, mpi: str) -> None:
+DEFAULT_MPI = "pmix"
+"""The value of ``srun --mpi`` at a site whose profile has none."""
+
+
+def choose_mpi(launcher: str, asked: str, site: Site) -> str:
+    """Return what connects the ranks of the launcher `mpi`: the host's mpiexec, else the value of ``srun --mpi``.
+
+    The value is the user's, else the site's, else ``pmix``. The text is empty for other launchers.
+    """
+    if launcher != "mpi":
+        return ""
+    return MPIEXEC if site.launcher.mpiexec else asked or site.launcher.mpi or DEFAULT_MPI
+
+
+def refuse_launch(container: ContainerPlan, settings: SiteSettings, site: Site, mpi: str) -> None:
     """Refuse a launch that the runtime does not support.
 
     Parameters
     ----------
     mpi
-        Value of ``srun --mpi``, for the launcher ``mpi``.
+        As `choose_mpi` returns it.
 
     Raises
     ------
@@ -227,20 +270,20 @@ def refuse_launch(container: ContainerPlan, launcher: str, settings: SiteSetting
         If the runtime does not support the launcher, or a setting of the site.
     """
     runtime, hint = container.runtime, "select another runtime with --runtime"
-    if launcher == "mpi" and not runtime.traits.host_mpi:
+    if mpi and not runtime.traits.host_mpi:
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",
             evidence="its containers are not child processes of srun, which passes PMI by open files and folders",
             hint="use --launcher torchrun, or another runtime",
         )
-    if launcher == "mpi" and mpi == "pmi2" and not runtime.traits.pmi2:
+    if mpi == "pmi2" and not runtime.traits.pmi2:
         raise SiteError(
             f"{runtime.name} cannot start ranks by PMI2",
             evidence="it closes the file that srun uses for PMI2 (PMI_FD)",
             hint="use --mpi pmix with an MPI that supports it, or another runtime",
             key="launcher.mpi",
         )
-    if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
+    if mpi == MPIEXEC and runtime.traits.by_srun:
         raise SiteError(
             f"{site.name} starts MPI with mpiexec, but only srun can start containers of {runtime.name}",
             evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",

@@ -95,7 +95,7 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         write_submission(folder, replace(submission, job=job, in_allocation=True))
     else:
         write_process(folder)
-    command = Command(("sh", str(folder / SCRIPT)), env=dict(session.host.environment))
+    command = Command(("bash" if plan.is_job else "sh", str(folder / SCRIPT)), env=dict(session.host.environment))
     code = _run_script(command, session, by_first_failure=plan.is_job)
     try:
         write_text(folder / END, json.dumps({"code": code}) + "\n")

@@ -19,6 +19,7 @@ from argosy.images.torch_build import (
     describe_old_driver,
     describe_wrong_build,
     parse_torch,
+    torch_of_packages,
     torch_of_version,
 )
 from argosy.launch.model import LaunchRequest, Purpose
@@ -77,11 +78,13 @@ def check_torch_build(
         return container
     if image.complete and "torch" not in image.packages:
         return container
-    torch = torch_of_version(image.torch) or (_look(image, session) if purpose is Purpose.START else {})
+    listed = torch_of_version(image.torch)
+    torch = listed or (_look(image, session) if purpose is Purpose.START else torch_of_packages(image))
     wrong = describe_wrong_build(torch, vendor)
     if wrong and purpose is not Purpose.START:
-        why = f"a launch would be refused: {wrong}, and {site.name} has GPUs of {vendor}"
-        return replace(container, choices=(*container.choices, Choice(ChoiceKey.TORCH, image.torch, why, "image")))
+        why = f"{wrong}, and {site.name} has GPUs of {vendor}, so a launch would be refused"
+        row = Choice(ChoiceKey.TORCH, image.torch, why, "image", mark=Mark.DOUBTFUL)
+        return replace(container, choices=(*container.choices, row))
     if wrong:
         raise CheckFailed(
             f"the torch in this image cannot use the GPUs of {site.name}",

@@ -13,9 +13,11 @@ from urllib.parse import unquote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from argosy.core.errors import UsageError
+from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import split_package_file
-from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipLine, PipOption, Where, bad_line
+from argosy.recipes.requirements import locked_line
 from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
@@ -55,13 +57,7 @@ class _PixiLock(TypedDict, total=False):
 
 
 def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
-    """Parse the output of ``conda list --explicit``.
-
-    Raises
-    ------
-    UsageError
-        If a line is not the address of a package, or the list is for another platform than `subdir`.
-    """
+    """Parse the output of ``conda list --explicit``."""
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -103,13 +99,7 @@ def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
 
 
 def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse the packages of one platform in a ``conda-lock.yml`` (version 1): main and the requested categories.
-
-    Raises
-    ------
-    UsageError
-        If the file has another structure or no packages for `subdir`.
-    """
+    """Parse the packages of one platform in a ``conda-lock.yml`` (version 1): main and the requested categories."""
     rows = shaped(_load(text, file), _CondaLock, file)["package"]
     lines = _lines_of(text, "name")
     platforms = sorted({scalar_text(row.get("platform")) for row in rows})
@@ -140,13 +130,7 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
 
 
 def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse one environment of a ``pixi.lock`` (version 5 and later) for one platform.
-
-    Raises
-    ------
-    UsageError
-        If the lock has no such environment, no packages for `subdir`, or packages that pixi builds from source.
-    """
+    """Parse one environment of a ``pixi.lock`` (version 5 and later) for one platform."""
     data: _PixiLock = shaped(_load(text, file), _PixiLock, file)
     every = data.get("environments", {})
     chosen = _chosen(every, asked, file)
@@ -172,10 +156,11 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
             pip.append(
                 _pip_line(scalar_text(row.get("name", "")), scalar_text(row.get("version", "")), url, row, where)
             )
-    options = tuple(_index(scalar_text(url), number, file) for number, url in enumerate(chosen.get("indexes") or ()))
+    names = ("index-url", *("extra-index-url",) * len(chosen.get("indexes") or ()))  # the first one replaces PyPI
+    indexes = zip(names, chosen.get("indexes") or (), strict=False)
+    options = tuple(PipOption(name, scalar_text(url), Where(file, 1)) for name, url in indexes)
     channels = [scalar_text(row["url"]) for row in chosen.get("channels", ()) if "url" in row]
-    part = _part(pins, pip, channels, [])
-    return Part(conda_pins=part.conda_pins, pip=part.pip, channels=part.channels, python=part.python, options=options)
+    return replace(_part(pins, pip, channels, []), options=options)
 
 
 def _chosen(environments: dict[str, _Environment], asked: tuple[str, ...], file: str) -> _Environment:
@@ -202,10 +187,6 @@ def _platform(data: _PixiLock, packages: Container[str], subdir: str) -> str:
         if row.get("subdir") == subdir and (name := scalar_text(row.get("name"))) in packages
     ]
     return subdir if subdir in packages or not own else own[0]
-
-
-def _index(url: str, number: int, file: str) -> PipOption:
-    return PipOption("extra-index-url" if number else "index-url", url, Where(file, 1))
 
 
 def _address(row: dict[str, Any]) -> str:
@@ -235,14 +216,11 @@ def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> 
             name, version = name or found, str(number)
         except InvalidWheelFilename:
             version = ""
-    name = canonicalize_name(name)
-    hashes = (f"sha256:{digests['sha256']}",) if digests.get("sha256") else ()
-    if url.startswith("git+"):
-        return PipLine(f"{name} @ {url}", name, PipKind.VCS, where, spec=f"{name} @ {url}")
-    if "://" not in url and url and not version:
-        return PipLine(url, "", PipKind.LOCAL, where, path=url)
-    pinned = f"{name}=={version}"
-    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    is_path = "://" not in url and url and not version
+    return locked_line(
+        canonicalize_name(name), where, version=version, address=url if url.startswith("git+") else "",
+        path=url if is_path else "", hashes=(f"sha256:{digests['sha256']}",) if digests.get("sha256") else (),
+    )  # fmt: skip
 
 
 def _need_platform(subdir: str, platforms: list[str], file: str) -> None:

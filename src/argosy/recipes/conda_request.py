@@ -47,13 +47,7 @@ class CondaTarget(msgspec.Struct, frozen=True):
 
     @property
     def subdir(self) -> str:
-        """Return conda's name of the platform.
-
-        Raises
-        ------
-        UsageError
-            If conda has no packages for the architecture.
-        """
+        """Return conda's name of the platform."""
         if self.arch not in SUBDIRS:
             raise UsageError(f"conda has no packages for {self.arch}", hint="use pip packages with the base's Python")
         return SUBDIRS[self.arch]
@@ -81,13 +75,7 @@ def parse_glibc(text: str) -> str:
 
 
 def parse_cuda(text: str) -> str:
-    """Check a version of CUDA, and return it.
-
-    Raises
-    ------
-    UsageError
-        If it is not a valid version.
-    """
+    """Check a version of CUDA, and return it."""
     if text and not re.fullmatch(r"\d{1,2}(\.\d{1,2})?", text):
         raise UsageError(f"invalid CUDA version '{text}'", hint="write for example --cuda 12.8")
     return text
@@ -134,13 +122,7 @@ class CondaPlan(msgspec.Struct, frozen=True):
 def plan_conda(
     recipe: Recipe, condarc: Condarc, target: CondaTarget, *, environment: Mapping[str, str], cwd: Path
 ) -> CondaPlan:
-    """Plan the conda part of a recipe.
-
-    Raises
-    ------
-    UsageError
-        If a channel is invalid.
-    """
+    """Plan the conda part of a recipe."""
     if recipe.conda_pins:
         return _plan_pins(recipe, condarc, target, environment, cwd)
     asked = (*recipe.interpreter, *recipe.conda)
@@ -168,7 +150,7 @@ def plan_conda(
 
 def _addresses_of(spec: CondaSpec, condarc: Condarc, cwd: Path) -> tuple[str, ...]:
     """Return the addresses of a specification's channel; empty if it names none."""
-    names = condarc.defaults if spec.channel == "defaults" else (spec.channel,) if spec.channel else ()
+    names = condarc.default_channels if spec.channel == "defaults" else (spec.channel,) if spec.channel else ()
     return tuple(channel_address(name, condarc, cwd) for name in names)
 
 
@@ -222,14 +204,14 @@ def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> list[str]:
 def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:
     """Render the network settings as rattler's configuration in TOML."""
     lines: list[str] = []
-    if condarc.verify.lower() == "false":
+    if str(condarc.ssl_verify).lower() == "false":
         lines.append("tls-no-verify = true")
     # rattler's bundled certificates lack the authorities of sites; the system's store has them and uses SSL_CERT_FILE.
     elif certificates(condarc, environment):
         lines.append('tls-root-certs = "system"')
-    if condarc.mirrors:
+    if condarc.mirrored_channels:
         lines.append("[mirrors]")
-        for name, others in condarc.mirrors:
+        for name, others in condarc.mirrored_channels.items():
             addresses = [channel_address(other, condarc, cwd) for other in others]
             lines.append(f"{json.dumps(channel_address(name, condarc, cwd))} = {json.dumps(addresses)}")
     return "\n".join(lines)
@@ -237,7 +219,7 @@ def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) 
 
 def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
     """Return the file of certificates from the configuration or the environment; may be empty."""
-    named = condarc.verify if "/" in condarc.verify else ""
+    named = str(condarc.ssl_verify) if "/" in str(condarc.ssl_verify) else ""
     return named or next(
         (environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environment.get(name)), ""
     )
@@ -277,10 +259,7 @@ class Installation(msgspec.Struct, frozen=True):
 def render_request(plan: CondaPlan, *, cache: Path, installation: Installation | None = None) -> str:
     """Render the worker's input; it may contain credentials, so it is only sent through a pipe.
 
-    Parameters
-    ----------
-    installation
-        The packages to install; None to choose those of the plan.
+    `installation` has the packages to install; with None, the worker chooses those of the plan.
     """
     channels = {
         "channels": plan.channels,

@@ -24,13 +24,7 @@ _SUFFIXES = (".conda", ".tar.bz2")
 
 
 def parse_conda_spec(text: str, where: Where) -> CondaSpec:
-    """Parse a specification.
-
-    Raises
-    ------
-    UsageError
-        If it is not valid for conda.
-    """
+    """Parse a specification."""
     line = text
     text = re.sub(r"\s+#.*\Z" if "/" in text else r"#.*\Z", "", text).strip()  # an address may contain a #
     if named := _parse_file(text, where):

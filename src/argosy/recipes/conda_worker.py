@@ -42,7 +42,7 @@ class Progress(msgspec.Struct):
     """
 
     total: int
-    size: int
+    sizes: dict[str, int]
     linked: int = 0
     loaded: dict[int, int] = msgspec.field(default_factory=dict)
     names: dict[int, str] = msgspec.field(default_factory=dict)
@@ -55,6 +55,11 @@ class Progress(msgspec.Struct):
         self.names[token] = package_name
         return token
 
+    def on_populate_cache_complete(self, cache_entry: int) -> None:
+        """Leave out the size of a package that was not downloaded, because the cache has it."""
+        if cache_entry not in self.loaded:
+            self.sizes.pop(self.names.get(cache_entry, ""), None)
+
     def on_download_start(self, token: int) -> int:
         """Return the token."""
         return token
@@ -66,7 +71,7 @@ class Progress(msgspec.Struct):
         if now - self.said > PROGRESS_EVERY_SECONDS:
             self.said = now
             self.begun = self.begun or now
-            amount = render_amount(sum(self.loaded.values()), self.size, now - self.begun)
+            amount = render_amount(sum(self.loaded.values()), sum(self.sizes.values()), now - self.begun)
             say(f"downloading {self.names.get(token, '')}: {amount}")
 
     def on_link_start(self, _operation: int, package_name: str) -> int:
@@ -117,7 +122,7 @@ async def install(request: dict[str, Any]) -> list[dict[str, Any]]:
         config=config,
         installed_packages=[],
         execute_link_scripts=False,  # they run inside the base, at the prefix that the files name
-        reporter=Progress(len(records), sum(record.size or 0 for record in records)),  # type: ignore[arg-type]
+        reporter=Progress(len(records), {record.name.normalized: record.size or 0 for record in records}),  # type: ignore[arg-type]
     )
     return [describe(record) for record in records]
 

@@ -17,6 +17,7 @@ from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.recipe import Channel, bad_line
+from argosy.recipes.source_text import shaped
 
 ALIAS = "https://conda.anaconda.org"
 ANACONDA = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
@@ -30,42 +31,43 @@ With ``flexible``, conda's default, a lower channel sometimes wins, which is not
 
 
 class Condarc(msgspec.Struct, frozen=True):
-    """The merged conda configuration of the user and the site.
+    """The merged conda configuration of the user and the site; the fields have conda's names.
 
     Attributes
     ----------
-    alias
+    channel_alias
         Address to put before the name of a channel.
-    custom
-        Pairs of a channel's name and the address to put before it.
-    defaults
+    custom_channels
+        Name of a channel -> the address to put before it.
+    default_channels
         The channels of ``defaults``.
     channels
         Channels for environment files that list none.
-    mirrors
+    mirrored_channels
         Other addresses of a channel, by its name or address.
-    verify
-        ``ssl_verify``: ``false``, or a file of certificates.
+    ssl_verify
+        False, or a file of certificates.
+    files
+        The files that were read.
     """
 
-    alias: str = ALIAS
-    custom: tuple[tuple[str, str], ...] = ()
-    defaults: tuple[str, ...] = ANACONDA
+    channel_alias: str = ALIAS
+    custom_channels: dict[str, str] = {}
+    default_channels: tuple[str, ...] = ANACONDA
     channels: tuple[str, ...] = ()
-    mirrors: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    priority: str = "Strict"
-    verify: str = ""
+    mirrored_channels: dict[str, tuple[str, ...]] = {}
+    channel_priority: bool | str = "strict"
+    ssl_verify: bool | str = ""
     files: tuple[str, ...] = ()
+
+    @property
+    def priority(self) -> str:
+        """The name of the channel priority in rattler; empty for one that conda does not have."""
+        return PRIORITIES.get(str(self.channel_priority).lower(), "")
 
 
 def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:
-    """Read the configuration files in conda's order, those of the user last.
-
-    Raises
-    ------
-    UsageError
-        If a file is not valid YAML, or a key has the wrong type.
-    """
+    """Read the configuration files in conda's order, those of the user last."""
     config = home / ".config" if not environment.get("XDG_CONFIG_HOME") else Path(environment["XDG_CONFIG_HOME"])
     paths = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
     paths += [home / ".mambarc", *([Path(environment["CONDARC"])] if environment.get("CONDARC") else [])]
@@ -81,59 +83,24 @@ def parse_condarc(text: str, file: str, before: Condarc) -> Condarc:
     data = load_yaml(text, file) or {}
     if not isinstance(data, dict):
         raise UsageError(f"{file} is not a conda configuration", hint="it must be a mapping of keys to values")
-    changes: dict[str, Any] = {
-        attribute: convert(data[key], f"{file}: {key}")
-        for key, attribute, convert in _KEYS
-        if data.get(key) is not None
-    }
+    known = {key: data[key] for key in Condarc.__struct_fields__ if key != "files" and data.get(key) is not None}
+    for key in known.keys() & {"default_channels", "channels"}:
+        known[key] = _listed(known[key])
+    if isinstance(mirrors := known.get("mirrored_channels"), dict):
+        known["mirrored_channels"] = {name: _listed(each) for name, each in mirrors.items()}
+    found = shaped(known, Condarc, file, hint="see 'Using the .condarc conda configuration file' of conda")
+    changes = {key: getattr(found, key) for key in known}
+    if not found.priority:
+        where = f"{file}: channel_priority"
+        raise UsageError(
+            f"{where}: invalid priority {found.channel_priority!r}", hint="use strict, flexible or disabled"
+        )
     return replace(before, files=(*before.files, file), **changes)
 
 
-def _text(value: Any, where: str) -> str:
-    if isinstance(value, str | bool | int):
-        return str(value).strip()
-    raise UsageError(f"{where} must be a single value", hint="write one value, not a list or a mapping")
-
-
-def _address(value: Any, where: str) -> str:
-    return _text(value, where).rstrip("/")
-
-
-def _list(value: Any, where: str) -> tuple[str, ...]:
-    items = value if isinstance(value, list) else [value]
-    return tuple(_address(item, where) for item in items)
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{where} must be a mapping", hint="write NAME: ADDRESS, one per line")
-    return {str(name): each for name, each in value.items()}
-
-
-def _custom(value: Any, where: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, _address(each, where)) for name, each in _table(value, where).items())
-
-
-def _mirrors(value: Any, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple((name, _list(each, where)) for name, each in _table(value, where).items())
-
-
-def _priority(value: Any, where: str) -> str:
-    name = _text(value, where).lower()
-    if name not in PRIORITIES:
-        raise UsageError(f"{where}: invalid priority '{name}'", hint="use strict, flexible or disabled")
-    return PRIORITIES[name]
-
-
-_KEYS = (
-    ("channel_alias", "alias", _address),
-    ("custom_channels", "custom", _custom),
-    ("default_channels", "defaults", _list),
-    ("channels", "channels", _list),
-    ("mirrored_channels", "mirrors", _mirrors),
-    ("channel_priority", "priority", _priority),
-    ("ssl_verify", "verify", _text),
-)
+def _listed(value: Any) -> Any:
+    """Return a single value as a list."""
+    return [value] if isinstance(value, str) else value
 
 
 FALLBACK = "conda-forge"
@@ -148,11 +115,6 @@ def plan_channels(
     """Return the addresses of channels in their order, without duplicates.
 
     ``defaults`` means the channels of the configuration, else those of Anaconda. ``nodefaults`` means no channel.
-
-    Raises
-    ------
-    UsageError
-        If a channel is neither a name nor an address, or an address contains a variable that is not set.
     """
     addresses: list[str] = []
     for channel in channels:
@@ -165,7 +127,7 @@ def _addresses(channel: Channel, condarc: Condarc, environment: Mapping[str, str
     if text == "nodefaults":
         return []
     if text == "defaults":
-        return [channel_address(each, condarc, cwd) for each in condarc.defaults]
+        return [channel_address(each, condarc, cwd) for each in condarc.default_channels]
     if not _URL.match(text) and not _is_path(text) and not _NAME.match(text):
         raise bad_line(
             f"invalid channel '{text}'", channel.where, channel.name, hint="use a name, a path or an http(s) address"
@@ -184,8 +146,9 @@ def channel_address(name: str, condarc: Condarc, cwd: Path) -> str:
         return name
     if _is_path(name):
         return f"file://{(cwd / parse_path(name)).resolve()}"
-    first = name.partition("/")[0]
-    return f"{dict(condarc.custom).get(name) or dict(condarc.custom).get(first) or condarc.alias}/{name}"
+    custom = condarc.custom_channels
+    address = custom.get(name) or custom.get(name.partition("/")[0]) or condarc.channel_alias
+    return f"{address.rstrip('/')}/{name}"
 
 
 def _is_path(text: str) -> bool:

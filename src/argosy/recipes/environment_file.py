@@ -13,7 +13,7 @@ from argosy.core.shell import NAME as SHELL_NAME
 from argosy.core.suggest import suggest_word
 from argosy.core.yaml_text import refuse_deep
 from argosy.recipes.conda_spec import parse_conda_spec
-from argosy.recipes.recipe import Asked, Channel, CondaSpec, Entry, Note, Where, bad_line
+from argosy.recipes.recipe import Asked, Channel, CondaSpec, Entry, Note, Part, Where, bad_line
 from argosy.recipes.requirements import parse_requirements
 
 KEYS = ("name", "channels", "dependencies", "variables", "prefix")
@@ -35,19 +35,6 @@ _SELECTOR = re.compile(r"\s#\s*\[(?P<words>[^\]]+)\]\s*\Z")
 _Pairs = dict[str, tuple[Where, yaml.Node]]
 
 
-class EnvironmentFile(msgspec.Struct, frozen=True):
-    """The contents of one environment file, before the files that its pip lines include are read."""
-
-    name: str = ""
-    channels: tuple[Channel, ...] = ()
-    conda: tuple[CondaSpec, ...] = ()
-    interpreter: tuple[CondaSpec, ...] = ()
-    python: tuple[Asked, ...] = ()
-    pip: tuple[Entry, ...] = ()
-    variables: tuple[Asked, ...] = ()
-    notes: tuple[Note, ...] = ()
-
-
 class _File(msgspec.Struct, frozen=True):
     """The file that is being parsed, with the data to find the position of a node."""
 
@@ -66,14 +53,8 @@ class _File(msgspec.Struct, frozen=True):
         return bad_line(what, self.where(node), line, hint=TEMPLATE_HINT if TEMPLATE.search(line) else hint)
 
 
-def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -> EnvironmentFile:
-    """Parse an ``environment.yml``.
-
-    Raises
-    ------
-    UsageError
-        If the YAML is invalid, a key appears twice, or an entry is invalid for conda or pip; with file, line and text.
-    """
+def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -> tuple[Part, tuple[Entry, ...]]:
+    """Parse an ``environment.yml``; return what it requests, and its pip lines."""
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
     notes = [*_note_keys(top, here)]
@@ -82,17 +63,16 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     conda, pip = _parse_dependencies(top, here)
     notes += _note_selectors(conda, here)
     variables = tuple(_parse_variables(top, here))
-    python = tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python")
-    return EnvironmentFile(
+    part = Part(
         name=_name(top, here),
         channels=tuple(_parse_channels(top, here)),
         conda=tuple(spec for spec in conda if spec.name not in INTERPRETER),
         interpreter=tuple(spec for spec in conda if spec.name in INTERPRETER),
-        python=python,
-        pip=pip,
+        python=tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python"),
         variables=variables,
         notes=(*notes, *_note_variables(variables)),
     )
+    return part, pip
 
 
 def _compose(text: str, here: _File) -> yaml.Node:

@@ -24,15 +24,7 @@ OF_GPUS = ("gpus", "gpus_per_node", "gpu_type", "mem_per_gpu")
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a job: those of ``[launch]``, overridden by ``[job.NAME]`` and by given options.
 
-    Parameters
-    ----------
-    options
-        Only the options that were given.
-
-    Raises
-    ------
-    UsageError
-        If the file does not have this job.
+    `options` has only the options that were given.
     """
     jobs = project.table.job
     if name not in jobs:
@@ -41,50 +33,35 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
             evidence=f"its jobs: {', '.join(jobs) or 'none'}",
             hint=did_you_mean(name, jobs, "an image needs a command: argosy launch IMAGE -- COMMAND"),
         )
-    options = plain_values(options, LaunchOptions)
-    usual = _table_options(project.table.launch.given(), options)
-    own = _table_options(jobs[name].given(), options)
-    words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
-    paths = {
-        key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
-    }
-    given = {key: (one_line(words[key]), paths[key]) for key in paths if key not in options and key not in LISTS}
-    if "image" not in paths | dict(options) and project.table.image.output:
-        given["image"] = (project.output.name, project.where("image", "output"))
-    for key in LISTS:
-        given |= _given_list(key, words, paths)
-        words[key] = (*words.get(key, ()), *options.get(key, ()))
-    return words | {key: value for key, value in options.items() if key not in LISTS} | {"given": given}
+    words = _join(project, options, name)
+    if "image" not in words and project.table.image.output:
+        words["given"]["image"] = (project.output.name, project.where("image", "output"))
+    return {"image": str(project.output), "name": name} | words
 
 
 def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a launch without a job: those of ``[launch]``, overridden by given ones."""
+    return _join(project, options, "")
+
+
+def _join(project: Project, options: Mapping[str, Any], job: str) -> dict[str, Any]:
+    """Join the tables of the file with given options; ``given`` has value and place of each that the file sets."""
     options = plain_values(options, LaunchOptions)
     usual = _table_options(project.table.launch.given(), options)
-    words = usual | {key: value for key, value in options.items() if key not in LISTS}
-    given = {
-        key: (one_line(usual[key]), project.where("launch", key))
-        for key in usual
-        if key not in options and key not in LISTS
-    }
-    for key in LISTS:
-        given |= _given_list(key, usual, {key: project.where("launch", key)})
-        words[key] = (*usual.get(key, ()), *options.get(key, ()))
-    return words | {"given": given}
+    own = _table_options(project.table.job[job].given(), options) if job else {}
+    words = usual | own
+    places = {key: project.where("job", job, key) if key in own else project.where("launch", key) for key in words}
+    given = {key: (one_line(words[key]), places[key]) for key in words if key not in options and key not in LISTS}
+    pairs = (text.partition("=") for text in words.get("env", ()))  # other lists appear unchanged in the script
+    given |= {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
+    lists = {key: (*words.get(key, ()), *options.get(key, ())) for key in LISTS}
+    return words | {**options} | lists | {"given": given}
 
 
 def _table_options(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a table of the project file; ``--gpu none`` overrides its numbers of GPUs."""
     dropped = OF_GPUS if options.get("gpu") == "none" else ()
     return {key: value for key, value in plain_values(table, LaunchOptions).items() if key not in dropped}
-
-
-def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the source of each variable in the file; other lists appear unchanged in the script."""
-    if key != "env":
-        return {}
-    pairs = (text.partition("=") for text in words.get("env", ()))
-    return {f"env.{name}": (value, paths["env"]) for name, _, value in pairs}
 
 
 def one_line(value: object) -> str:

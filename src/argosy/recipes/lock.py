@@ -81,6 +81,8 @@ class LockedBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Architecture by its Go name, for example ``amd64``.
     system
         Name of the distribution, for example ``Debian GNU/Linux 12 (bookworm)``.
+    listed
+        Whether the base is an image of Argosy that listed all its Python packages, which this lock lists, too.
     """
 
     reference: str
@@ -88,6 +90,7 @@ class LockedBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int
     arch: str
     system: str = ""
+    listed: bool = False
 
     def __post_init__(self) -> None:
         _check(DIGEST, self.digest, "base.digest")
@@ -270,6 +273,8 @@ def render_lock(lock: Lock) -> str:
         package["url"] = redact(package["url"])
         for word in [word for word in SPARSE if not package[word]]:
             del package[word]
+    if not lock.base.listed:
+        del data["base"]["listed"]
     for word in ("known_as", "labels"):
         if not data[word]:
             del data[word]
@@ -293,16 +298,13 @@ def lists_all_python(lock: Lock) -> bool:
     """
     own = any(package.kind is PackageKind.CONDA and package.name == "python" for package in lock.packages)
     debian = lock.base.reference.startswith("debian:") and "+python3-" not in lock.base.reference
-    return (own or debian) and not (lock.steps or lock.stages)
+    return (own or debian or lock.base.listed) and not (lock.steps or lock.stages)
 
 
 def parse_lock(text: str, where: str) -> Lock:
     """Parse a lock.
 
-    Parameters
-    ----------
-    where
-        Source of the text, for messages.
+    `where` is the source of the text, for messages.
 
     Raises
     ------

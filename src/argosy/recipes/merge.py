@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
 from argosy.core.redact import redact
-from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Where
+from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Requests, Where
 
 PYTHON_OF_DEBIAN: Mapping[str, str] = {"bullseye": "3.9.2", "bookworm": "3.11.2", "trixie": "3.13.5"}
 """Python of each Debian release; source: packages.debian.org, package python3, as released."""
@@ -102,32 +102,22 @@ T = TypeVar("T")
 
 
 def merge_parts(parts: Sequence[Part]) -> Recipe:
-    """Merge the parts in the given order.
-
-    Raises
-    ------
-    UsageError
-        If two files request incompatible Python versions, order the same channels differently, or set a variable to
-        different values.
-    """
+    """Merge the parts in the given order."""
     python, where = _merge_python([asked for part in parts for asked in part.python])
-    return Recipe(
-        name=next((part.name for part in parts if part.name), ""),
-        python=python,
-        python_where=where,
-        pip=joined(part.pip for part in parts),
-        constraints=joined(part.constraints for part in parts),
-        overrides=(*joined(part.overrides for part in parts), *_settled(parts)),
-        unisolated=joined(part.unisolated for part in parts),
-        options=joined(part.options for part in parts),
-        conda=joined(part.conda for part in parts),
-        conda_pins=_merge_pins(joined(part.conda_pins for part in parts), parts),
-        interpreter=joined(part.interpreter for part in parts),
-        channels=_merge_channels([part.channels for part in parts]),
-        variables=_merge_variables([asked for part in parts for asked in part.variables]),
-        sources=tuple(dict.fromkeys(joined(part.sources for part in parts))),
-        notes=(*joined(part.notes for part in parts), *_empty_note(parts)),
-    )
+    every: dict[str, tuple[Any, ...]] = {
+        name: joined(getattr(part, name) for part in parts) for name in Requests.__struct_fields__ if name != "name"
+    }
+    merged: dict[str, Any] = {
+        **every,
+        "overrides": (*every["overrides"], *_settled(parts)),
+        "conda_pins": _merge_pins(every["conda_pins"], parts),
+        "channels": _merge_channels([part.channels for part in parts]),
+        "sources": tuple(dict.fromkeys(every["sources"])),
+        "notes": (*every["notes"], *_empty_note(parts)),
+    }
+    variables = _merge_variables([asked for part in parts for asked in part.variables])
+    name = next((part.name for part in parts if part.name), "")
+    return Recipe(name, python=python, python_where=where, variables=variables, **merged)
 
 
 def joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:

@@ -22,8 +22,8 @@ from argosy.core.parse import decode_json
 from argosy.core.records import replace
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
-from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
-from argosy.recipes.requirements import parse_package
+from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipLine, PipOption, Where
+from argosy.recipes.requirements import locked_line
 from argosy.recipes.source_text import Finder, checked_marker, expand, finder, shaped
 
 _File = TypedDict("_File", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
@@ -71,15 +71,7 @@ def _is_never(marker: str) -> bool:
 def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     """Parse a ``pylock.toml``: each package at its version, with the hashes of its files.
 
-    Parameters
-    ----------
-    extras
-        Names of extras or dependency groups, in addition to the default groups of the lock.
-
-    Raises
-    ------
-    UsageError
-        If the version of the format is unknown, or a package is from a folder.
+    `extras` has names of extras or dependency groups, in addition to the default groups of the lock.
     """
     data = load_toml(text, file)
     if not str(data.get("lock-version", "")).startswith("1."):
@@ -127,24 +119,16 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
 
 def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
     name = canonicalize_name(str(package["name"]))
-    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     if "directory" in package:
-        path = str(package["directory"].get("path", "."))
-        return PipLine(path, "", PipKind.LOCAL, where, path=path, marker=marker)
+        return locked_line(name, where, path=str(package["directory"].get("path", ".")), marker=marker)
     if vcs := package.get("vcs"):
-        spec = f"{name} @ git+{vcs.get('url')}@{vcs.get('commit-id')}{suffix}"
-        return PipLine(spec, name, PipKind.VCS, where, spec=spec)
-    if archive := package.get("archive"):
-        hashes = tuple(f"sha256:{digest}" for digest in [archive.get("hashes", {}).get("sha256")] if digest)
-        spec = f"{name} @ {archive.get('url')}{suffix}"
-        return PipLine(spec, name, PipKind.URL, where, spec=spec, hashes=hashes)
-    files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+        return locked_line(name, where, address=f"git+{vcs.get('url')}@{vcs.get('commit-id')}", marker=marker)
+    archive = package.get("archive")
+    files = [archive] if archive else [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
     digests = {str(file.get("hashes", {}).get("sha256", "")) for file in files} - {""}
-    if "version" not in package:
-        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
-    pinned = f"{name}=={package['version']}{suffix}"
-    hashes = tuple(sorted(f"sha256:{digest}" for digest in digests))
-    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    hashes = [f"sha256:{digest}" for digest in digests]
+    address = str(archive.get("url")) if archive else ""
+    return locked_line(name, where, version=package.get("version", ""), address=address, marker=marker, hashes=hashes)
 
 
 MAIN, DEFAULT = "main", "default"
@@ -192,13 +176,7 @@ _EXTRA = re.compile(r"""extra\s*(?P<op>==|!=)\s*(?P<quote>['"])(?P<name>[^'"]+)(
 
 
 def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
-    """Parse a ``poetry.lock``: the main group, and the requested groups and extras.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not record the groups of packages, for example a lock of Poetry 1.
-    """
+    """Parse a ``poetry.lock``: the main group, and the requested groups and extras."""
     data: _Poetry = shaped(load_toml(text, file), _Poetry, file)
     meta, packages, where = data.get("metadata", {}), data.get("package", []), finder(text, file)
     version = str(meta.get("lock-version", ""))
@@ -230,13 +208,7 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
 
 
 def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[str]:
-    """Return the normalised names of the main group and the requested ones.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not have one of them.
-    """
+    """Return the normalised names of the main group and the requested ones."""
     names = list(known)
     for name in asked:
         if canonicalize_name(name) not in names:
@@ -259,30 +231,25 @@ def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> Pip
     if not holding:
         return None
     marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))
-    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
-    hashes = tuple(sorted({file.get("hash", "") for file in package.get("files", ())} - {""}))
-    return _source_line(package, package.get("source", {}), suffix, hashes, where)
+    hashes = {file.get("hash", "") for file in package.get("files", ())}
+    name, source = canonicalize_name(package["name"]), package.get("source", {})
+    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    path, address, url = "", "", source.get("url", "")
+    match source.get("type", ""):
+        case "directory" | "file":
+            path = url
+        case "git":
+            at = source.get("resolved_reference") or source.get("reference", "")
+            address = f"{url if url.startswith('git+') else f'git+{url}'}@{at}{part}"
+        case "url":
+            address = f"{url}{part}"
+    version, editable = package["version"], package.get("develop", False)
+    line = locked_line(name, where, version=version, address=address, path=path, marker=marker, hashes=hashes)
+    return replace(line, editable=editable)
 
 
 def _answer(found: re.Match[str], wanted: frozenset[str]) -> str:
     return ALWAYS if (canonicalize_name(found["name"]) in wanted) == (found["op"] == "==") else NEVER
-
-
-def _source_line(package: _Package, source: _Source, suffix: str, hashes: tuple[str, ...], where: Where) -> PipLine:
-    name = canonicalize_name(package["name"])
-    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    kind, url = source.get("type", ""), source.get("url", "")
-    if kind in ("directory", "file"):
-        marker, editable = suffix.removeprefix(" ; "), package.get("develop", False)
-        return PipLine(url, "", PipKind.LOCAL, where, path=url, marker=marker, editable=editable, hashes=hashes)
-    if kind == "git":
-        at = source.get("resolved_reference") or source.get("reference", "")
-        address = url if url.startswith("git+") else f"git+{url}"
-        return replace(parse_package(f"{name} @ {address}@{at}{part}{suffix}", where, url), kind=PipKind.VCS)
-    if kind == "url":
-        return replace(parse_package(f"{name} @ {url}{part}{suffix}", where, url), hashes=hashes)
-    pinned = f"{name}=={package['version']}{suffix}"
-    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
 
 
 def _python(text: str) -> str:
@@ -301,13 +268,7 @@ def _python_part(part: str) -> str:
 
 
 def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environment: Mapping[str, str] | None) -> Part:
-    """Parse a ``Pipfile.lock``: the default packages and the requested categories (for example ``develop``).
-
-    Raises
-    ------
-    UsageError
-        If the file has another structure.
-    """
+    """Parse a ``Pipfile.lock``: the default packages and the requested categories (for example ``develop``)."""
     try:
         data = decode_json(text, dict[str, Any])
     except msgspec.DecodeError as error:
@@ -354,21 +315,14 @@ def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping
 
 
 def _pipenv_line(name: str, row: _Locked, where: Where) -> PipLine:
-    name = canonicalize_name(name)
-    marker = row.get("markers", "")
-    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     part = f"#subdirectory={row['subdirectory']}" if row.get("subdirectory") else ""
-    extras = f"[{','.join(sorted(row['extras']))}]" if row.get("extras") else ""
-    if path := row.get("path"):
-        editable = row.get("editable", False)
-        return PipLine(path, "", PipKind.LOCAL, where, path=path, extras=extras, marker=marker, editable=editable)
-    if address := row.get("git"):
-        url = address if address.startswith("git+") else f"git+{address}"
-        return parse_package(f"{name}{extras} @ {url}@{row.get('ref', 'HEAD')}{part}{suffix}", where, url)
-    hashes = tuple(sorted(row.get("hashes", ())))
-    if address := row.get("file"):
-        return replace(parse_package(f"{name}{extras} @ {address}{part}{suffix}", where, address), hashes=hashes)
-    if not (version := row.get("version", "")).startswith("=="):
-        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
-    pinned = f"{name}{extras}{version}{suffix}"
-    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    address = f"{row['file']}{part}" if row.get("file") else ""
+    if git := row.get("git"):
+        address = f"{git if git.startswith('git+') else f'git+{git}'}@{row.get('ref', 'HEAD')}{part}"
+    version = row.get("version", "")
+    line = locked_line(
+        canonicalize_name(name), where, version=version[2:] if version.startswith("==") else "", address=address,
+        path=row.get("path", ""), marker=row.get("markers", ""), extras=row.get("extras", ()),
+        hashes=row.get("hashes", ()),
+    )  # fmt: skip
+    return replace(line, editable=row.get("editable", False))

@@ -17,6 +17,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_path
+from argosy.core.records import replace
 
 _PIP_NAMES = {
     "UV_INDEX_URL": "index-url",
@@ -39,14 +40,6 @@ _PIP_NAMES = {
 """Variables of uv -> pip's names of the settings; for the same setting, the later one wins, as in uv."""
 
 _NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<address>.+)")
-
-
-def _read_uv_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield each variable, pip's name of the setting, and the value in pip's syntax."""
-    for name, key in _PIP_NAMES.items():
-        if value := environment.get(name, "").strip():
-            words = value.split(",") if name == "UV_FIND_LINKS" else value.split()
-            yield name, key, " ".join(_address(word.strip(), environment) for word in words if word.strip())
 
 
 def _address(word: str, environment: Mapping[str, str]) -> str:
@@ -128,19 +121,13 @@ class PipConfig(msgspec.Struct, frozen=True):
 
 
 def read_pip_config(environment: Mapping[str, str], home: Path, *, cwd: Path | None = None) -> PipConfig:
-    """Read pip's configuration for a Python without a ``pip.conf`` of its own.
-
-    Raises
-    ------
-    UsageError
-        If a configuration file is invalid; pip also fails then.
-    """
+    """Read pip's configuration for a Python without a ``pip.conf`` of its own."""
     found: dict[str, dict[str, PipSetting]] = {section: {} for section in SECTIONS}
     for file in _config_files(environment, home):
         for section, setting in _read_file(file):
             found[section][setting.key] = setting
     settings: dict[str, PipSetting] = {}
-    for group in (*found.values(), dict(_variables(environment))):
+    for group in (*found.values(), {setting.key: setting for setting in _variables(environment)}):
         # pip ignores empty values after it has merged all files.
         settings |= {key: setting for key, setting in group.items() if setting.value}
     for setting in _uv_variables(environment):
@@ -152,8 +139,13 @@ def read_pip_config(environment: Mapping[str, str], home: Path, *, cwd: Path | N
 
 
 def _uv_variables(environment: Mapping[str, str]) -> Iterator[PipSetting]:
-    for name, key, value in _read_uv_variables(environment):
-        yield PipSetting(key, value, f"variable {name}")
+    """Yield the setting of each variable under pip's name, with the value in pip's syntax."""
+    for name, key in _PIP_NAMES.items():
+        value = environment.get(name, "").strip()
+        words = [word.strip() for word in (value.split(",") if name == "UV_FIND_LINKS" else value.split())]
+        if value:
+            value = " ".join(_address(word, environment) for word in words if word)
+            yield PipSetting(key, value, f"variable {name}")
 
 
 def _joined(before: PipSetting | None, setting: PipSetting) -> PipSetting:
@@ -195,11 +187,11 @@ def _read_file(file: Path) -> Iterator[tuple[str, PipSetting]]:
             yield section, PipSetting(name, value.strip(), f"{file} [{section}]")
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, PipSetting]]:
+def _variables(environment: Mapping[str, str]) -> Iterator[PipSetting]:
     for name, value in sorted(environment.items()):
         key = _normal_key(name.removeprefix("PIP_"))
         if name.startswith("PIP_") and key not in _NOT_SETTINGS:
-            yield key, PipSetting(key, value.strip(), f"variable {name}")
+            yield PipSetting(key, value.strip(), f"variable {name}")
 
 
 def _normal_key(key: str) -> str:
@@ -221,10 +213,8 @@ def _look_up(config: PipConfig, environment: Mapping[str, str], home: Path) -> P
     paths = {path for word in words if (path := config.local_path(word))}
     logins = (environment.get("NETRC"), str(home / ".netrc"), str(home / "_netrc"))
     proxies = [name for low in PROXY_VARIABLES for name in (low, low.upper()) if environment.get(name)]
-    return PipConfig(
-        settings=config.settings,
-        home=config.home,
-        cwd=config.cwd,
+    return replace(
+        config,
         folders=frozenset(path for path in paths if Path(path).is_dir()),
         files=frozenset(path for path in paths if Path(path).is_file()),
         netrc=next((path for path in logins if path and Path(path).is_file()), ""),

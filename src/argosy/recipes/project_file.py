@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,11 +12,17 @@ import msgspec
 from msgspec import Meta
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import refuse_special_file
 from argosy.core.parse import SHA256
 from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, refuse_other_choices, rows, toml_fields
+
+
+def _key(meaning: str) -> Meta:
+    """Return the meaning of a key, for the schema."""
+    return Meta(description=meaning)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,12 +43,10 @@ _ImageKeys: Any = msgspec.defstruct(
 class ImageTable(_ImageKeys):  # type: ignore[misc]
     """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`."""
 
-    conda: Annotated[
-        OneOrMore, Meta(description="Environment file or list of files, relative to the project's folder.")
-    ] = ()
-    pip: Annotated[OneOrMore, Meta(description="Requirements file or list of files.")] = ()
-    sources: Annotated[OneOrMore, Meta(description="Any file that argosy build reads, or a list of files.")] = ()
-    output: Annotated[str, Meta(description="The image file. Default: the folder's name with .sif.")] = ""
+    conda: Annotated[OneOrMore, _key("Environment file or list of files, relative to the project's folder.")] = ()
+    pip: Annotated[OneOrMore, _key("Requirements file or list of files.")] = ()
+    sources: Annotated[OneOrMore, _key("Any file that argosy build reads, or a list of files.")] = ()
+    output: Annotated[str, _key("The image file. Default: the folder's name with .sif.")] = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -52,8 +57,8 @@ class ImageTable(_ImageKeys):  # type: ignore[misc]
 class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file from the network, with its digest, because the file may change on the server."""
 
-    url: Annotated[str, Meta(description="Address of the file.")] = ""
-    sha256: Annotated[str, Meta(description="Its digest: 64 hexadecimal digits.")] = ""
+    url: Annotated[str, _key("Address of the file.")] = ""
+    sha256: Annotated[str, _key("Its digest: 64 hexadecimal digits.")] = ""
 
 
 class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,35 +66,29 @@ class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     run: Annotated[
         OneOrMore,
-        Meta(description="Command line for the image's shell, or a list of lines. They run as root or simulated root."),
+        _key("Command line for the image's shell, or a list of lines. They run as root or simulated root."),
     ] = ()
-    copy: Annotated[
-        OneOrMore, Meta(description="File or folder of the project, or a list of them, to copy to 'to'.")
-    ] = ()
-    fetch: Annotated[Fetch | None, Meta(description="File to download to 'to'.")] = None
-    to: Annotated[str, Meta(description="Target of copy and fetch in the image; a folder if it ends with a slash.")] = (
-        ""
-    )
+    copy: Annotated[OneOrMore, _key("File or folder of the project, or a list of them, to copy to 'to'.")] = ()
+    fetch: Annotated[Fetch | None, _key("File to download to 'to'.")] = None
+    to: Annotated[str, _key("Target of copy and fetch in the image; a folder if it ends with a slash.")] = ""
     before: Annotated[
-        Literal["", "packages"], Meta(description="With 'packages', the step runs before packages are installed.")
+        Literal["", "packages"], _key("With 'packages', the step runs before packages are installed.")
     ] = ""
 
 
 class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[stage]]``: a build in another base, whose results are copied into the image."""
 
-    name: Annotated[str, Meta(description="Name of the stage, for messages.")] = ""
-    base: Annotated[str, Meta(description="Base of the stage, as for --base; usually one with compilers.")] = ""
+    name: Annotated[str, _key("Name of the stage, for messages.")] = ""
+    base: Annotated[str, _key("Base of the stage, as for --base; usually one with compilers.")] = ""
     copy: Annotated[
         OneOrMore,
-        Meta(description="File or folder of the project, or a list of them, to copy into the folder of the stage."),
+        _key("File or folder of the project, or a list of them, to copy into the folder of the stage."),
     ] = ()
-    run: Annotated[
-        OneOrMore, Meta(description="Command line for the stage's shell in that folder, or a list of lines.")
-    ] = ()
-    results: Annotated[
-        dict[str, str], Meta(description="Path in the stage, relative to its folder -> path in the image.")
-    ] = msgspec.field(default_factory=dict)
+    run: Annotated[OneOrMore, _key("Command line for the stage's shell in that folder, or a list of lines.")] = ()
+    results: Annotated[dict[str, str], _key("Path in the stage, relative to its folder -> path in the image.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 _LaunchKeys: Any = msgspec.defstruct(
@@ -108,12 +107,10 @@ class JobTable(_LaunchKeys):  # type: ignore[misc]
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    image: Annotated[ImageTable, Meta(description="The image that argosy build builds in this folder.")] = ImageTable()
-    step: Annotated[
-        tuple[StepTable, ...], Meta(description="Changes of the image in addition to its packages, in order.")
-    ] = ()
+    image: Annotated[ImageTable, _key("The image that argosy build builds in this folder.")] = ImageTable()
+    step: Annotated[tuple[StepTable, ...], _key("Changes of the image in addition to its packages, in order.")] = ()
     stage: Annotated[
-        tuple[StageTable, ...], Meta(description="Builds in other bases, whose results are copied into the image.")
+        tuple[StageTable, ...], _key("Builds in other bases, whose results are copied into the image.")
     ] = ()
     launch: Annotated[
         JobTable,
@@ -122,7 +119,7 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "apply to argosy run and argosy shell."
         ),
     ] = JobTable()
-    job: Annotated[dict[str, JobTable], Meta(description="Launches by name: argosy launch NAME.")] = msgspec.field(
+    job: Annotated[dict[str, JobTable], _key("Launches by name: argosy launch NAME.")] = msgspec.field(
         default_factory=dict
     )
 
@@ -184,13 +181,7 @@ class Project(msgspec.Struct, frozen=True):
         return f"{self.shown}:{find_line(self.text, tuple(map(str, keys)))}"
 
     def file_of(self, word: str, *place: str | int) -> Path:
-        """Return the path of a file in a table's ``copy``.
-
-        Raises
-        ------
-        UsageError
-            If it does not exist.
-        """
+        """Return the path of a file in a table's ``copy``."""
         path = self.folder / word
         if not path.exists():
             hint = "paths are relative to the folder of the project file"
@@ -198,13 +189,7 @@ class Project(msgspec.Struct, frozen=True):
         return path
 
     def refuse_missing(self) -> None:
-        """Check that the files to copy exist, before the build starts.
-
-        Raises
-        ------
-        UsageError
-            For the first missing file.
-        """
+        """Check that the files to copy exist, before the build starts."""
         copied = (("step", [row.copy for row in self.table.step]), ("stage", [row.copy for row in self.table.stage]))
         for kind, lists in copied:
             for number, files in enumerate(lists):
@@ -236,13 +221,7 @@ SYNONYMS = {text.lstrip("-"): key for key, row in rows(LaunchOptions).items() fo
 
 
 def find_project(folder: Path) -> Project | None:
-    """Read the project file of a folder; return None if it has none.
-
-    Raises
-    ------
-    UsageError
-        If it is not valid.
-    """
+    """Read the project file of a folder; return None if it has none."""
     path = folder / PROJECT_FILE
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a broken link to {path.readlink()}", hint="repair or remove the link")
@@ -252,17 +231,10 @@ def find_project(folder: Path) -> Project | None:
 def read_project(path: Path, shown: str = "") -> Project:
     """Read a project file.
 
-    Parameters
-    ----------
-    shown
-        Name of the file in messages; empty means its file name.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be read or is not valid; with file, line, key, and the most similar known key.
+    `shown` is the name of the file in messages; if it is empty, they have its file name.
     """
     shown = shown or path.name
+    refuse_special_file(path, shown)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -298,65 +270,59 @@ def _explain(name: str, fault: Fault) -> UsageError:
 
 
 def refuse_contradictions(project: Project) -> None:
-    """Refuse combinations of keys that contradict each other.
-
-    Raises
-    ------
-    UsageError
-        For the first invalid table, with its line.
-    """
-    for number, step in enumerate(project.table.step):
-        _refuse_invalid_step(project, number, step)
+    """Refuse combinations of keys that contradict each other."""
     names = [stage.name for stage in project.table.stage]
-    for number, stage in enumerate(project.table.stage):
-        _refuse_invalid_stage(project, number, stage)
-        if stage.name in names[:number]:
-            raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
+    found = [
+        *(fault for number, step in enumerate(project.table.step) for fault in _faults_of_step(number, step)),
+        *(fault for number, stage in enumerate(project.table.stage) for fault in _faults_of_stage(number, stage)),
+        *(
+            (f"two stages have the name {name!r}", ("stage", number, "name"), "")
+            for number, name in enumerate(names)
+            if name in names[:number]
+        ),
+        *(
+            (f"{key} cannot be negative", ("job", name, key), "")
+            for name, job in project.table.job.items()
+            for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume")
+            if getattr(job, key) < 0
+        ),
+    ]
+    for what, place, hint in found:
+        raise project.fault(what, *place, hint=hint)
     refuse_other_choices(project.table.image.given(), rows(BuildOptions), partial(project.where, "image"))
     refuse_other_choices(project.table.launch.given(), rows(LaunchOptions), partial(project.where, "launch"))
     for name, job in project.table.job.items():
         refuse_other_choices(job.given(), rows(LaunchOptions), partial(project.where, "job", name))
-        for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume"):
-            if getattr(job, key) < 0:
-                raise project.fault(f"{key} cannot be negative", "job", name, key)
 
 
-def _refuse_invalid_step(project: Project, number: int, step: StepTable) -> None:
+_Fault = tuple[str, tuple[str | int, ...], str]
+"""The fault, the keys that lead to it, and a hint."""
+
+
+def _faults_of_step(number: int, step: StepTable) -> Iterator[_Fault]:
+    place = ("step", number)
     kinds = [kind for kind in ("run", "copy", "fetch") if getattr(step, kind)]
     if len(kinds) != 1:
         found = f"found {' and '.join(kinds)}" if kinds else "found none"
-        raise project.fault(
-            f"a step must have exactly one of run, copy and fetch; {found}",
-            "step",
-            number,
-            hint="write a step for each",
-        )
-    if kinds[0] == "run":
-        if step.to:
-            raise project.fault("a step with 'run' cannot have 'to'", "step", number, "to")
-        return
-    if not step.to.startswith("/"):
-        raise project.fault(
-            f"a step with {kinds[0]!r} needs an absolute path in the image",
-            *("step", number, "to" if step.to else kinds[0]),
-            hint='add to = "/opt/…", with a slash at the end for a folder',
-        )
+        what = f"a step must have exactly one of run, copy and fetch; {found}"
+        yield what, place, "write a step for each"
+    elif kinds == ["run"] and step.to:
+        yield "a step with 'run' cannot have 'to'", (*place, "to"), ""
+    elif kinds != ["run"] and not step.to.startswith("/"):
+        what = f"a step with {kinds[0]!r} needs an absolute path in the image"
+        yield what, (*place, "to" if step.to else kinds[0]), 'add to = "/opt/…", with a slash at the end for a folder'
     if step.fetch and not SHA256.match(step.fetch.sha256):
-        raise project.fault(
-            "'fetch' needs a sha256 of 64 lowercase hexadecimal digits",
-            *("step", number, "fetch"),
-            hint="compute it with sha256sum FILE",
-        )
+        what = "'fetch' needs a sha256 of 64 lowercase hexadecimal digits"
+        yield what, (*place, "fetch"), "compute it with sha256sum FILE"
     if step.fetch and not step.fetch.url.startswith(("https://", "http://", "file:///")):
-        raise project.fault("'fetch' needs an address: https://…", "step", number, "fetch")
+        yield "'fetch' needs an address: https://…", (*place, "fetch"), ""
 
 
-def _refuse_invalid_stage(project: Project, number: int, stage: StageTable) -> None:
+def _faults_of_stage(number: int, stage: StageTable) -> Iterator[_Fault]:
     for key, meaning in (("name", "a name"), ("base", "a base"), ("run", "lines to run"), ("results", "results")):
         if not getattr(stage, key):
-            raise project.fault(f"a stage needs {meaning}", "stage", number, hint=f"add {key} = …")
+            yield f"a stage needs {meaning}", ("stage", number), f"add {key} = …"
     for source, target in stage.results.items():
         if not target.startswith("/"):
-            raise project.fault(
-                f"the result {source!r} needs an absolute path in the image", "stage", number, "results"
-            )
+            what = f"the result {source!r} needs an absolute path in the image"
+            yield what, ("stage", number, "results"), ""

@@ -72,13 +72,7 @@ class _Project(msgspec.Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
     def texts(self, found: Any, key: str) -> list[str]:
-        """Return a list of strings.
-
-        Raises
-        ------
-        UsageError
-            If the value has another type.
-        """
+        """Return a list of strings."""
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise UsageError(
                 f"{self.file}: '{key}' must be a list of strings",
@@ -101,11 +95,6 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         Names of extras or dependency groups.
     workspace
         The workspace of the project, whose settings apply and whose members may be dependencies.
-
-    Raises
-    ------
-    UsageError
-        If the TOML is invalid, there is no project, or only the project's build knows the dependencies.
     """
     data = load_toml(text, file)
     here = _Project(data, file, finder(text, file), tuple(canonicalize_name(name) for name in extras), workspace)
@@ -354,10 +343,7 @@ _OPTIONS = {
 def _options(uv: Mapping[str, Any], used: set[str], free: set[str], here: _Project) -> Iterator[PipOption]:
     """Yield the options for uv's indexes; an explicit index is included only if a package names it.
 
-    Parameters
-    ----------
-    used, free
-        Names of the indexes that packages name, and of those that serve all packages nevertheless.
+    `used` has the indexes that packages name, and `free` those that serve all packages nevertheless.
     """
     for index in sorted(_indexes(uv), key=lambda row: not row.get("default")):  # the default index comes first
         url, name, explicit = str(index.get("url", "")), str(index.get("name")), bool(index.get("explicit"))

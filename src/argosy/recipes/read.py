@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import missing_file
+from argosy.core.os_errors import missing_file, refuse_special_file
 from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
@@ -88,11 +88,6 @@ def read_recipe(
         Variables for ``${NAME}`` in pip lines.
     subdir
         conda's name of the platform; selects the packages of locks for several platforms.
-
-    Raises
-    ------
-    UsageError
-        If a file is missing or has an unknown format, a line is invalid, or files contradict each other.
     """
     reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
     parts = [_read_part(path, reading) for path in paths]
@@ -257,8 +252,7 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
     file = reading.cwd / path
     because = f"included by {named_by}" if named_by else ""
     try:
-        if file.exists() and not file.is_file() and not file.is_dir():
-            raise UsageError(f"{path} is a device or a pipe, not a file", hint="write its contents to a file first")
+        refuse_special_file(file, path)
         if file.is_file() and file.stat().st_size > MOST_BYTES:
             hint = "pass a requirements.txt, an environment.yml or a lock file"
             raise UsageError(f"{path} is too large for an environment file", evidence=because, hint=hint)
@@ -274,18 +268,9 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
 
 def _read_environment(path: str, reading: _Reading) -> Part:
     text, source = _read_text(path, reading)
-    found = parse_environment(text, path, environment=reading.environment)
-    own = Part(
-        name=found.name,
-        python=found.python,
-        conda=found.conda,
-        interpreter=found.interpreter,
-        channels=found.channels,
-        variables=found.variables,
-        sources=(source,),
-        notes=found.notes,
-    )
-    return _follow(own, found.pip, path, replace(reading, inside=((reading.cwd / path).resolve(),)))
+    part, pip = parse_environment(text, path, environment=reading.environment)
+    inside = replace(reading, inside=((reading.cwd / path).resolve(),))
+    return _follow(replace(part, sources=(source,)), pip, path, inside)
 
 
 def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:

@@ -190,7 +190,40 @@ class Source(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Part(msgspec.Struct, frozen=True):
+class Requests(msgspec.Struct, frozen=True):
+    """The requests that a file and a whole recipe have in common.
+
+    Attributes
+    ----------
+    overrides
+        Requirements that replace those of other packages, as in uv.
+    conda
+        Packages that only conda can install.
+    conda_pins
+        Exact conda packages of a lock: all packages that conda installs, including Python.
+    interpreter
+        Specifications of ``python`` and ``pip``, which the base's own Python may satisfy.
+    options
+        pip options in the order of the files; later ones win.
+    unisolated
+        Names of packages that are built last, against the installed packages, for example extensions of torch.
+    """
+
+    name: str = ""
+    pip: tuple[PipLine, ...] = ()
+    constraints: tuple[PipLine, ...] = ()
+    overrides: tuple[PipLine, ...] = ()
+    options: tuple[PipOption, ...] = ()
+    conda: tuple[CondaSpec, ...] = ()
+    conda_pins: tuple[CondaPin, ...] = ()
+    interpreter: tuple[CondaSpec, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    sources: tuple[Source, ...] = ()
+    notes: tuple[Note, ...] = ()
+    unisolated: tuple[str, ...] = ()
+
+
+class Part(Requests, frozen=True):
     """The requests of one file and of the files that it includes.
 
     Attributes
@@ -201,25 +234,13 @@ class Part(msgspec.Struct, frozen=True):
         Whether the file is a lock of all pip packages, so that their requirements are already resolved.
     """
 
-    name: str = ""
     python: tuple[Asked, ...] = ()
-    pip: tuple[PipLine, ...] = ()
-    constraints: tuple[PipLine, ...] = ()
-    overrides: tuple[PipLine, ...] = ()
-    options: tuple[PipOption, ...] = ()
-    conda: tuple[CondaSpec, ...] = ()
-    conda_pins: tuple[CondaPin, ...] = ()
-    interpreter: tuple[CondaSpec, ...] = ()
-    channels: tuple[Channel, ...] = ()
     variables: tuple[Asked, ...] = ()
-    sources: tuple[Source, ...] = ()
-    notes: tuple[Note, ...] = ()
     includes: tuple[Include, ...] = ()
-    unisolated: tuple[str, ...] = ()
     complete: bool = False
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class Recipe(Requests, frozen=True):
     """The merged requests of all files.
 
     Attributes
@@ -228,47 +249,23 @@ class Recipe(msgspec.Struct, frozen=True):
         Requested version in conda's syntax (``=3.11``, ``>=3.10,<3.12``); empty means any.
     python_where
         Position of that request; None if there is none.
-    overrides
-        Requirements that replace those of other packages, as in uv.
-    conda
-        Packages that only conda can install.
-    conda_pins
-        Exact conda packages of a lock: all packages that conda installs, including Python.
     conda_limits
         Constraints for conda packages that may be needed, for example the versions of an earlier lock.
-    interpreter
-        Specifications of ``python`` and ``pip``, which the base's own Python may satisfy.
-    options
-        pip options in the order of the files; later ones win.
     exact
         Whether `pip` and `conda_pins` list everything to install, as the recipe of an Argosy lock does. The `text` of
         each pip line is then ``name==version``, even if it is installed from an address.
     requested
         The conda specifications from which an exact recipe was locked.
-    unisolated
-        Names of packages that are built last, against the installed packages, for example extensions of torch.
     replaceable
         Names of packages of the base that another version may replace.
     """
 
-    name: str = ""
     python: str = ""
     python_where: Where | None = None
-    pip: tuple[PipLine, ...] = ()
-    constraints: tuple[PipLine, ...] = ()
-    overrides: tuple[PipLine, ...] = ()
-    options: tuple[PipOption, ...] = ()
-    conda: tuple[CondaSpec, ...] = ()
-    conda_pins: tuple[CondaPin, ...] = ()
     conda_limits: tuple[CondaSpec, ...] = ()
-    interpreter: tuple[CondaSpec, ...] = ()
-    channels: tuple[Channel, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    sources: tuple[Source, ...] = ()
-    notes: tuple[Note, ...] = ()
     exact: bool = False
     requested: tuple[str, ...] = ()
-    unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
 
     @property

@@ -52,18 +52,13 @@ def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
         python_where=where,
         pip=tuple(_pip_line(package, where, from_file=from_files) for package in pip),
         conda_pins=tuple(_conda_pin(package, where) for package in conda),
-        options=tuple(PipOption(*_option(text), where) for text in lock.indexes),
+        options=tuple(PipOption(text.partition(" ")[0], text.partition(" ")[2], where) for text in lock.indexes),
         variables=lock.variables,
         sources=tuple(Source(source.path, source.sha256) for source in lock.sources),
         exact=True,
         requested=lock.requested,
         unisolated=lock.unisolated,
     )
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, _, value = text.partition(" ")
-    return name, value
 
 
 def _pip_line(package: LockedPackage, where: Where, *, from_file: bool = False) -> PipLine:
@@ -99,24 +94,13 @@ def without_held(recipe: Recipe, held: Collection[LockedPackage]) -> Recipe:
     there = {(package.kind, package.name, package.version) for package in held}
     return replace(
         recipe,
-        pip=tuple(line for line in recipe.pip if (PackageKind.PYPI, *_named(line)) not in there),
+        pip=tuple(line for line in recipe.pip if (PackageKind.PYPI, *line.text.split("==", 1)) not in there),
         conda_pins=tuple(pin for pin in recipe.conda_pins if (PackageKind.CONDA, pin.name, pin.version) not in there),
     )
 
 
-def _named(line: PipLine) -> tuple[str, str]:
-    name, _, version = line.text.partition("==")
-    return name, version
-
-
 def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
-    """Return a recipe that keeps the locked version of every package except those in `upgrade`.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not have a package of `upgrade`.
-    """
+    """Return a recipe that keeps the locked version of every package except those in `upgrade`."""
     where = Where("the lock", 1)
     free = {canonicalize_name(name) for name in upgrade}
     names = {canonicalize_name(package.name) for package in lock.packages}
@@ -196,29 +180,22 @@ class Change(msgspec.Struct, frozen=True):
 
 def compare_locks(one: Lock, other: Lock) -> tuple[Change, ...]:
     """Return the differences between two locks: packages first, sorted by name."""
+    both = (one, other)
+    packages = [
+        {f"{each.name} ({each.kind})": f"{each.version} {each.build}".strip() for each in lock.packages}
+        for lock in both
+    ]
+    facts = [
+        {"base": lock.base.digest, **{key: getattr(lock, key) for key in ("python", "content", "name")}}
+        for lock in both
+    ]
     return (
-        *_compare("package", _packages(one), _packages(other)),
-        *_compare("variable", dict(one.variables), dict(other.variables)),
-        *_compare("", _facts(one), _facts(other)),
+        *_compare("package", *packages),
+        *_compare("variable", *(dict(lock.variables) for lock in both)),
+        *_compare("image's", *facts),
     )
 
 
-def _packages(lock: Lock) -> dict[str, str]:
-    return {f"{package.name} ({package.kind})": _version(package) for package in lock.packages}
-
-
-def _version(package: LockedPackage) -> str:
-    return " ".join(filter(None, (package.version, package.build)))
-
-
-def _facts(lock: Lock) -> dict[str, str]:
-    return {"base": lock.base.digest, "python": lock.python, "content": lock.content, "name": lock.name}
-
-
 def _compare(what: str, one: dict[str, str], other: dict[str, str]) -> list[Change]:
-    names = sorted(one.keys() | other.keys())
-    return [
-        Change(what or "image's", name, one.get(name, ""), other.get(name, ""))
-        for name in names
-        if one.get(name, "") != other.get(name, "")
-    ]
+    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name, "") != other.get(name, "")]
+    return [Change(what, name, one.get(name, ""), other.get(name, "")) for name in names]

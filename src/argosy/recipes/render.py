@@ -24,10 +24,7 @@ def render_requirements(recipe: Recipe) -> str:
 def render_project(asked: Iterable[str], indexes: Mapping[str, PipIndex]) -> str:
     """Render requirements that have their own index as a project, the only form that uv accepts; empty if none.
 
-    Parameters
-    ----------
-    indexes
-        The index of each package, by the package's name.
+    `indexes` has the index of each package by the package's name.
     """
     wanted = "".join(f"  {json.dumps(text)},\n" for text in asked)
     if not wanted:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -18,7 +18,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.suggest import did_you_mean
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
-from argosy.recipes.source_text import expand, parse_lines
+from argosy.recipes.source_text import checked_marker, expand, parse_lines
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
 _REWRITES = (
@@ -154,13 +154,7 @@ _Option = tuple[str, str]
 def parse_requirements(
     text: str, file: str, *, environment: Mapping[str, str], first_line: int = 1
 ) -> tuple[Entry, ...]:
-    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file.
-
-    Raises
-    ------
-    UsageError
-        If a line is invalid; the error shows the line, its position and a correction.
-    """
+    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file."""
     if "@EXPLICIT" in text.split():
         raise UsageError(
             f"cannot include {file}: it is an explicit list of conda packages",
@@ -272,6 +266,24 @@ def parse_package(text: str, where: Where, line: str) -> PipLine:
     return _with_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
 
 
+def locked_line(
+    name: str, where: Where, *, version: str = "", address: str = "", path: str = "", marker: str = "",
+    extras: Iterable[str] = (), hashes: Iterable[str] = (),
+) -> PipLine:  # fmt: skip
+    """Return the line of a package of a lock: at its path, at its address, or else at its version."""
+    own, names = tuple(sorted(filter(None, hashes))), f"[{','.join(sorted(extras))}]" if extras else ""
+    if path:
+        return PipLine(path, "", PipKind.LOCAL, where, path=path, extras=names, marker=marker, hashes=own)
+    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
+    if address:
+        found = parse_package(f"{name}{names} @ {address}{suffix}", where, address)
+        return found if found.kind is PipKind.VCS else replace(found, hashes=own)
+    if not version:
+        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
+    spec = f"{name}{names}=={version}{suffix}"
+    return PipLine(spec, name, PipKind.INDEX, where, spec=spec, hashes=own)
+
+
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
 
 
@@ -286,7 +298,7 @@ def _parse_local(text: str, where: Where, line: str) -> PipLine:
     found = _LOCAL.match(text)
     if not found or not found["path"].strip():
         raise bad_line("expected a path", where, line)
-    marker = _checked_marker(found["marker"] or "", where, line)
+    marker = checked_marker(found["marker"] or "", where, line)
     extras = (found["extras"] or "").replace(" ", "")
     return PipLine(line, "", PipKind.LOCAL, where, path=found["path"].strip(), extras=extras, marker=marker)
 
@@ -294,7 +306,7 @@ def _parse_local(text: str, where: Where, line: str) -> PipLine:
 def _parse_url(text: str, where: Where, line: str) -> PipLine:
     """Parse an address without a name, or with the name in ``#egg=NAME``."""
     address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
-    _checked_marker(marker, where, line)
+    checked_marker(marker, where, line)
     if address.startswith(_VCS) and _SCP.match(address):
         raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_SSH_URL, address)}")
     egg = _EGG.search(address)
@@ -326,15 +338,6 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
         what = f"cannot download a package by '{parts.scheme}'"
         raise bad_line(what, package.where, package.text, hint=f"write {hint}" if hint else "")
     return package
-
-
-def _checked_marker(text: str, where: Where, line: str) -> str:
-    if not (text := text.strip()):
-        return ""
-    try:
-        return str(Marker(text))
-    except InvalidMarker as error:
-        raise bad_line("invalid environment marker after ';'", where, line) from error
 
 
 def _invalid_requirement(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:

@@ -31,33 +31,26 @@ def finder(text: str, file: str) -> Finder:
     return where
 
 
-def shaped(data: Any, shape: Any, file: str) -> Any:
-    """Check the types of the keys of a lock, and return its data.
-
-    Raises
-    ------
-    UsageError
-        If a value has another type; the error names its path.
-    """
+def shaped(data: Any, shape: Any, file: str, *, hint: str = "lock again with its own tool") -> Any:
+    """Check the types of the keys of a file, and return its data."""
     try:
         return msgspec.convert(data, shape)
     except (msgspec.ValidationError, TypeError) as error:
-        hint = "lock again with its own tool"
         raise UsageError(f"{file} has an unknown structure", evidence=str(error), hint=hint) from error
 
 
-def checked_marker(text: str, where: Where) -> str:
-    """Return an environment marker in its normal form.
+def checked_marker(text: str, where: Where, line: str = "") -> str:
+    """Return an environment marker in its normal form; an empty one is empty.
 
-    Raises
-    ------
-    UsageError
-        If it is not valid.
+    Parameters
+    ----------
+    line
+        The line that contains it, for the message.
     """
     try:
-        return str(Marker(text))
+        return str(Marker(text)) if text.strip() else ""
     except InvalidMarker as error:
-        raise bad_line("invalid environment marker", where, text) from error
+        raise bad_line("invalid environment marker", where, line or text) from error
 
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*\Z")
@@ -75,13 +68,7 @@ _MARKS = (
 
 
 def decode(data: bytes, file: str) -> str:
-    """Decode a file: by its byte order mark (PowerShell's ``>`` writes UTF-16), its coding line, else as UTF-8.
-
-    Raises
-    ------
-    UsageError
-        If the bytes are not valid in that encoding.
-    """
+    """Decode a file: by its byte order mark (PowerShell's ``>`` writes UTF-16), its coding line, else as UTF-8."""
     encoding = "utf-8"
     if found := _CODING.match(data[:400]):
         encoding = found[1].decode("ascii", errors="replace")
@@ -129,13 +116,7 @@ def _finish(held: list[str], where: Where) -> Iterator[tuple[Where, str]]:
 
 
 def expand(line: str, where: Where, environment: Mapping[str, str]) -> str:
-    """Expand environment variables in a line.
-
-    Raises
-    ------
-    UsageError
-        If a variable is not set. pip would keep the text ``${NAME}`` and fail later with another message.
-    """
+    """Expand environment variables in a line."""
 
     def value(found: re.Match[str]) -> str:
         if not (text := environment.get(found[1], "")):

@@ -9,6 +9,7 @@ and pixi.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,13 @@ def _tables(folder: Path) -> dict[str, Any]:
 PLACES = frozenset({"git", "path", "url", "file", "source"})
 """Keys with which Poetry installs a package from another source than the index."""
 
-PIXI_TABLES = ("dependencies", "pypi-dependencies", "host-dependencies", "build-dependencies")
+NOT_READ = {
+    ("poetry",): "", ("pdm",): "", ("hatch", "envs"): "",
+    ("pixi",): "; pass pixi.lock to install them", ("conda-lock",): "; pass conda-lock.yml to install them",
+}  # fmt: skip
+"""Table of a tool whose packages are not installed -> what to do."""
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 Tables = Mapping[str, Any]
 
@@ -141,24 +148,38 @@ def note_other_tables(tools: Tables, wanted: Collection[str], own: str, file: st
         Normalised names of the packages in ``[project]`` and in the requested groups.
     own
         Normalised name of the project itself.
-
-    Raises
-    ------
-    UsageError
-        If ``[tool.poetry]`` has packages or sources that are not in ``[project]``.
     """
     _refuse_poetry(_table(tools, "poetry"), wanted, file, where)
-    yield from _unread_groups(tools, where)
-    for name, lock in (("pixi", "pixi.lock"), ("conda-lock", "conda-lock.yml")):
-        if any(_conda_tables(_table(tools, name), own)):
-            text = f"the packages of [tool.{name}] are not installed; pass {lock} to install them"
-            yield Note(text, where(f"[tool.{name}"))
-    for name in ("poetry", "pdm"):
-        if _table(tools, name).get("source"):
-            text = f"the indexes of [[tool.{name}.source]] are not used; set UV_INDEX=URL to add one"
-            yield Note(text, where(f"[[tool.{name}.source"))
+    for place, remedy in NOT_READ.items():
+        name = f"tool.{'.'.join(place)}"
+        lost = sorted({*map(canonicalize_name, _packages(_table(tools, *place)))} - {*wanted, own, "python"})
+        if lost:
+            text = f"the packages of [{name}] are not installed: {', '.join(lost)}{remedy}"
+            yield Note(text, where(f"[{name}"))
+    for tool in ("poetry", "pdm"):
+        if _table(tools, tool).get("source"):
+            text = f"the indexes of [[tool.{tool}.source]] are not used; set UV_INDEX=URL to add one"
+            yield Note(text, where(f"[[tool.{tool}.source"))
     if _table(tools, "pdm", "resolution").get("overrides"):
         yield Note("the overrides of [tool.pdm.resolution] are ignored", where("[tool.pdm.resolution"))
+
+
+def _packages(table: Tables) -> Iterator[str]:
+    """Yield the names of packages in the tables and lists of dependencies, at any depth."""
+    for key, value in table.items():
+        if key.endswith("dependencies"):
+            yield from _names(value)
+        elif isinstance(value, Mapping):
+            yield from _packages(value)
+
+
+def _names(listed: Any) -> Iterator[str]:
+    for each in listed if isinstance(listed, list | Mapping) else ():
+        spec = listed[each] if isinstance(listed, Mapping) else ""
+        if isinstance(spec, list) and all(isinstance(text, str) for text in spec):
+            yield from _names(spec)  # a group of PDM
+        elif not _is_optional(spec) and (found := NAME.match(str(each))):
+            yield found[0]
 
 
 def poetry_groups(tools: Tables) -> tuple[str, ...]:
@@ -188,30 +209,6 @@ def _is_optional(spec: Any) -> bool:
 
 def _has_source(spec: Any) -> bool:
     return any(isinstance(each, dict) and PLACES & each.keys() for each in (spec if isinstance(spec, list) else [spec]))
-
-
-def _unread_groups(tools: Tables, where: Finder) -> Iterator[Note]:
-    """Yield notes for groups and environments of tools that names in brackets cannot select."""
-    hatch = _table(tools, "hatch", "envs")
-    envs = [name for name in hatch if {"dependencies", "extra-dependencies"} & _table(hatch, name).keys()]
-    for place, names in (
-        ("tool.poetry.group", poetry_groups(tools)),
-        ("tool.pdm.dev-dependencies", tuple(_table(tools, "pdm", "dev-dependencies"))),
-        ("tool.hatch.envs", tuple(envs)),
-    ):
-        if names:
-            text = f"the packages of [{place}] are not installed: {', '.join(names)}"
-            yield Note(text, where("[" + place.removesuffix(".group")))
-
-
-def _conda_tables(table: Tables, own: str) -> Iterator[bool]:
-    """Yield for each package list of pixi or conda-lock whether it contains more than the project itself."""
-    features = _table(table, "feature")
-    for one in (table, *(_table(features, name) for name in features)):
-        targets = _table(one, "target")
-        for each in (one, *(_table(targets, name) for name in targets)):
-            for key in PIXI_TABLES:
-                yield bool({canonicalize_name(str(name)) for name in _table(each, key)} - {own})
 
 
 def _table(tables: Tables, *keys: str) -> dict[str, Any]:

@@ -62,13 +62,7 @@ def user_config(environment: Mapping[str, str]) -> Path | None:
 
 
 def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
-    """Return the values that environment variables set.
-
-    Raises
-    ------
-    UsageError
-        If a value is not among the choices of its option.
-    """
+    """Return the values that environment variables set."""
     names = {key: variable_name(key) for key in keys if key in KEYS}
     found = {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
     _refuse_other_choices(found)
@@ -76,13 +70,7 @@ def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple
 
 
 def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
-    """Return the values of the user's and the system's configuration file; the user's take precedence.
-
-    Raises
-    ------
-    UsageError
-        If a file is not valid, or a value is not among the choices of its option: file, line and key.
-    """
+    """Return the values of the user's and the system's configuration file; the user's take precedence."""
     user = user_config(environment)
     found = _read_config(SYSTEM_CONFIG) | (_read_config(user) if user else {})
     asked = {key: setting for key, setting in found.items() if key in keys}
@@ -96,13 +84,7 @@ def _refuse_other_choices(found: Mapping[str, Setting]) -> None:
 
 
 def _read_config(path: Path) -> dict[str, Setting]:
-    """Return the values of a configuration file; a file that does not exist has none.
-
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, is not valid TOML, or has an unknown key or a value that is not a text.
-    """
+    """Return the values of a configuration file; a file that does not exist has none."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -154,13 +136,7 @@ def configured_site(given: str, environment: Mapping[str, str]) -> str:
 
 
 def choose_site(given: str, environment: Mapping[str, str]) -> str:
-    """Return the given site, else the configured one.
-
-    Raises
-    ------
-    UsageError
-        If there is neither.
-    """
+    """Return the given site, else the configured one."""
     name = configured_site(given, environment)
     if not name:
         raise UsageError("no site is given", hint="add --site NAME, or set a default: argosy config set site NAME")
@@ -176,13 +152,7 @@ def configure_folders(session: Session) -> Session:
 
 
 def refuse_unknown_key(key: str) -> None:
-    """Refuse an unknown key.
-
-    Raises
-    ------
-    UsageError
-        If there is no such key; the hint suggests the most similar one.
-    """
+    """Refuse an unknown key."""
     if key not in KEYS:
         raise UsageError(
             f"there is no configuration key {key!r}", evidence=f"known: {', '.join(KEYS)}", hint=_suggest_key(key)
@@ -194,15 +164,7 @@ def write_config(environment: Mapping[str, str], key: str, value: str, *, waitin
 
     Other lines of the file stay as they are.
 
-    Parameters
-    ----------
-    waiting
-        Called with the process that writes to the file, if this process must wait for it.
-
-    Raises
-    ------
-    UsageError
-        If the key is unknown or not set, or the file is not valid.
+    `waiting` is called with the process that writes to the file, if this process must wait for it.
     """
     path = user_config(environment)
     if path is None:

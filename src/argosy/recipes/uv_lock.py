@@ -21,7 +21,8 @@ from argosy.core.records import replace
 from argosy.core.toml_lines import load_toml
 from argosy.recipes.pyproject import ON_LINUX, at_address
 from argosy.recipes.recipe import Part, PipKind, PipLine
-from argosy.recipes.source_text import Finder, checked_marker, finder, shaped
+from argosy.recipes.requirements import locked_line
+from argosy.recipes.source_text import Finder, finder, shaped
 
 _Package = dict[str, Any]
 
@@ -82,11 +83,6 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
         The project's folder, relative to that of the lock.
     asked
         Names of requested extras and groups.
-
-    Raises
-    ------
-    UsageError
-        If the version of the format is unknown.
     """
     data = load_toml(text, file)
     if data.get("version") != 1:
@@ -96,8 +92,8 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
         shaped(data, _Lock, file).get("package", []), project, frozenset(canonicalize_name(x) for x in asked)
     )
     return Part(
-        constraints=tuple(_version_line(package, where) for package in packages if _is_pin(package)),
-        overrides=tuple(_address_line(package, where) for package in packages if _address(package.get("source", {}))),
+        constraints=tuple(_line(package, where) for package in packages if _is_pin(package)),
+        overrides=tuple(_line(package, where) for package in packages if _address(package.get("source", {}))),
     )
 
 
@@ -109,20 +105,13 @@ def _is_pin(package: _Package) -> bool:
     return "registry" in package.get("source", {}) and bool(package.get("version"))
 
 
-def _version_line(package: _Package, where: Finder) -> PipLine:
-    name = _name(package)
-    marker = " or ".join(f"({each})" for each in package.get("resolution-markers", ()))
-    spec = f"{name}=={package['version']}" + (f" ; {checked_marker(marker, where(marker))}" if marker else "")
-    here = where(f'name = "{name}"')
-    return PipLine(spec, name, PipKind.INDEX, here, spec=spec, hashes=_files_hashes(package))
-
-
-def _address_line(package: _Package, where: Finder) -> PipLine:
-    name, source = _name(package), package["source"]
-    kind = PipKind.VCS if "git" in source else PipKind.URL
-    hashes = () if kind is PipKind.VCS else _files_hashes(package)
-    spec = f"{name} @ {_address(source)}"
-    return PipLine(spec, name, kind, where(f'name = "{name}"'), spec=spec, hashes=hashes)
+def _line(package: _Package, where: Finder) -> PipLine:
+    name, marker = _name(package), " or ".join(f"({each})" for each in package.get("resolution-markers", ()))
+    address = _address(package["source"])
+    return locked_line(
+        name, where(f'name = "{name}"'), version=package.get("version", ""), address=address,
+        marker="" if address else marker, hashes=_files_hashes(package),
+    )  # fmt: skip
 
 
 def _address(source: Mapping[str, Any]) -> str:
@@ -139,7 +128,7 @@ def _address(source: Mapping[str, Any]) -> str:
 def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
     files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
     found = {str(file.get("hash", "")) for file in files if isinstance(file, dict)}
-    return tuple(sorted(digest for digest in found if digest.startswith("sha256:")))
+    return tuple(digest for digest in found if digest.startswith("sha256:"))
 
 
 def _choose_versions(packages: list[_Package], project: str, asked: frozenset[str]) -> list[_Package]:

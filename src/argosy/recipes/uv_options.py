@@ -8,17 +8,17 @@ process list; uv reads them from ``UV_INDEX_<NAME>_USERNAME`` and ``…_PASSWORD
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
-from argosy.core.records import replace
 from argosy.core.redact import redact, split_login
+from argosy.recipes.merge import joined
 from argosy.recipes.pip_settings import LISTS, PipConfig, PipSetting
-from argosy.recipes.recipe import PYPI, PipOption, Recipe
+from argosy.recipes.recipe import PYPI, Recipe
 
 NOT_TRANSLATED = {
     "prefer-binary": "uv has no such option; use 'only-binary'",
@@ -44,70 +44,77 @@ NOT_TRANSLATED = {
 
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
+_FLAGS = ("no-index", "pre", "require-hashes")
 
 
-class PipOptions(msgspec.Struct, frozen=True):
-    """The merged pip options."""
+class _Options:
+    """The options of the machine and of a recipe, merged in pip's order."""
 
-    indexes: tuple[str, ...] = (PYPI,)
-    no_index: bool = False
-    links: tuple[str, ...] = ()
-    own_indexes: tuple[str, ...] = ()
-    own_links: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    no_binary: tuple[str, ...] = ()
-    only_binary: tuple[str, ...] = ()
-    pre: bool = False
-    hashes: bool = False
-    notes: tuple[str, ...] = ()
+    def __init__(self) -> None:
+        self.indexes, self.no_index = [PYPI], False
+        self.flags: set[str] = set()
+        self.lists: dict[str, list[str]] = {
+            name: [] for name in ("find-links", "own-index", "own-links", "trusted-host", "no-binary", "only-binary")
+        }
+        self.notes: list[str] = []
 
+    def apply(self, name: str, value: str, source: object) -> None:
+        """Apply an option under pip's name, or one of `argosy.recipes.recipe.PipOption`; `source` is for notes."""
+        match name:
+            case "no-index":
+                self.no_index, self.indexes = True, []
+            case "index-url" | "extra-index-url" if self.no_index:
+                pass
+            case "index-url":
+                dropped = [redact(index) for index in self.indexes if index not in (PYPI, value)]
+                self.indexes = [value]
+                self.notes += [f"{source}: --index-url replaces {', '.join(dropped)}, as in pip"] if dropped else []
+            case "extra-index-url":
+                self.indexes.append(value)
+            case "default-links":  # a folder or page of links in PyPI's place
+                self.indexes = [index for index in self.indexes if index != PYPI]
+                self.lists["find-links"].append(value)
+            case "no-binary" | "only-binary":
+                other = "only-binary" if name == "no-binary" else "no-binary"
+                _add_format(value, self.lists[name], self.lists[other])
+            case _ if name in self.lists:
+                self.lists[name].append(value)
+            case _:
+                self.flags.add(name)
 
-def _fold_config(config: PipConfig) -> PipOptions:
-    """Convert the machine's configuration to options."""
-    value = {setting.key: setting.value for setting in config.settings}
-    words = {key: tuple(value.get(key, "").split()) for key in LISTS}
-    no_index = _flag(config.find("no-index"))
-    no_binary, only_binary = _fold_formats((), (), value.get("no-binary", ""))
-    only_binary, no_binary = _fold_formats(only_binary, no_binary, value.get("only-binary", ""))
-    notes = [
-        f"{setting.source}: '{setting.key}' is ignored: {NOT_TRANSLATED[setting.key]}"
-        for setting in config.settings
-        if setting.key in NOT_TRANSLATED and setting.value.lower() not in _FALSE
-    ]
-    links, left_out = _present_links(words["find-links"], config)
-    return PipOptions(
-        indexes=() if no_index else (value.get("index-url", PYPI), *words["extra-index-url"]),
-        no_index=no_index,
-        links=links,
-        hosts=words["trusted-host"],
-        no_binary=no_binary,
-        only_binary=only_binary,
-        pre=_flag(config.find("pre")),
-        hashes=_flag(config.find("require-hashes")),
-        notes=(*notes, *left_out),
-    )
-
-
-def _present_links(links: tuple[str, ...], config: PipConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove missing folders, for which pip warns and uv fails."""
-    present: list[str] = []
-    notes: list[str] = []
-    for link in links:
-        path = config.local_path(link)
-        if not path or path in config.folders:
-            present.append(link)
-            continue
-        why = "it is a file, and uv needs a folder" if path in config.files else "no such folder"
-        notes.append(f"find-links {path} is ignored: {why}")
-    return tuple(present), tuple(notes)
+    def apply_setting(self, setting: PipSetting, config: PipConfig) -> None:
+        """Apply a setting of the machine; pip warns for a missing folder, and uv fails."""
+        source, key = setting.source, setting.key
+        if key in NOT_TRANSLATED and setting.value.lower() not in _FALSE:
+            self.notes.append(f"{source}: '{key}' is ignored: {NOT_TRANSLATED[key]}")
+        if key in _FLAGS and not _is_true(setting):
+            return
+        for value in setting.value.split() if key in LISTS else [setting.value]:
+            path = config.local_path(value) if key == "find-links" else ""
+            if path and path not in config.folders:
+                why = "it is a file, and uv needs a folder" if path in config.files else "no such folder"
+                self.notes.append(f"find-links {path} is ignored: {why}")
+            else:
+                self.apply(key, value, source)
 
 
-def _flag(setting: PipSetting | None) -> bool:
-    if setting is None or setting.value.lower() in _FALSE:
-        return False
-    if setting.value.lower() not in _TRUE:
+def _merge(config: PipConfig, recipe: Recipe) -> _Options:
+    """Apply the machine's configuration, then the recipe's options in the order of its files."""
+    options, first = _Options(), ("no-index", "index-url")
+    for setting in sorted(config.settings, key=lambda each: each.key not in first):
+        options.apply_setting(setting, config)
+    for option in recipe.options:
+        if option.name in NOT_TRANSLATED:
+            note = f"{option.where}: '--{option.name}' is ignored: {NOT_TRANSLATED[option.name]}"
+            options.notes.append(note)
+        options.apply(option.name, option.value, option.where)
+    return options
+
+
+def _is_true(setting: PipSetting) -> bool:
+    if setting.value.lower() not in (*_TRUE, *_FALSE):
         raise _bad_setting(setting, "must be yes or no")
-    return True
+    return setting.value.lower() in _TRUE
 
 
 def _bad_setting(setting: PipSetting, why: str) -> UsageError:
@@ -117,76 +124,17 @@ def _bad_setting(setting: PipSetting, why: str) -> UsageError:
     return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence, hint=hint)
 
 
-def _fold_formats(
-    target: tuple[str, ...], other: tuple[str, ...], value: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _add_format(value: str, target: list[str], other: list[str]) -> None:
     """Add a value of ``no-binary`` or ``only-binary`` to its list, and remove it from the other list."""
     for word in filter(None, (word.strip() for word in value.split(","))):
         name = word if word in (":all:", ":none:") else canonicalize_name(word)
         if name == ":all:":
-            target, other = (":all:",), ()
+            target[:], other[:] = [":all:"], []
         elif name == ":none:":
-            target = ()
+            target.clear()
         else:
-            target = (*(one for one in target if one != name), name)
-            other = tuple(one for one in other if one != name)
-    return target, other
-
-
-def _fold_recipe(options: PipOptions, recipe: Recipe) -> PipOptions:
-    """Apply a recipe's options in the order of its files."""
-    for option in recipe.options:
-        if fold := FOLDS.get(option.name):
-            options = fold(options, option)
-        elif option.name in NOT_TRANSLATED:
-            note = f"{option.where}: '--{option.name}' is ignored: {NOT_TRANSLATED[option.name]}"
-            options = replace(options, notes=(*options.notes, note))
-    return options
-
-
-def _replace_indexes(options: PipOptions, option: PipOption) -> PipOptions:
-    """Replace all earlier indexes by a file's ``--index-url``, as pip does, and note the replaced ones."""
-    if options.no_index:
-        return options
-    dropped = [redact(index) for index in options.indexes if index not in (PYPI, option.value)]
-    note = f"{option.where}: --index-url replaces {', '.join(dropped)}, as in pip"
-    return replace(options, indexes=(option.value,), notes=(*options.notes, note) if dropped else options.notes)
-
-
-def _take_links(options: PipOptions, option: PipOption) -> PipOptions:
-    """Replace PyPI by a folder or page of links."""
-    others = tuple(index for index in options.indexes if index != PYPI)
-    return replace(options, indexes=others, links=(*options.links, option.value))
-
-
-def _add_index(options: PipOptions, option: PipOption) -> PipOptions:
-    return options if options.no_index else replace(options, indexes=(*options.indexes, option.value))
-
-
-def _add_no_binary(options: PipOptions, option: PipOption) -> PipOptions:
-    no_binary, only_binary = _fold_formats(options.no_binary, options.only_binary, option.value)
-    return replace(options, no_binary=no_binary, only_binary=only_binary)
-
-
-def _add_only_binary(options: PipOptions, option: PipOption) -> PipOptions:
-    only_binary, no_binary = _fold_formats(options.only_binary, options.no_binary, option.value)
-    return replace(options, no_binary=no_binary, only_binary=only_binary)
-
-
-FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = {
-    "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
-    "index-url": _replace_indexes,
-    "extra-index-url": _add_index,
-    "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
-    "default-links": _take_links,
-    "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
-    "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
-    "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
-    "pre": lambda options, _: replace(options, pre=True),
-    "require-hashes": lambda options, _: replace(options, hashes=True),
-    "no-binary": _add_no_binary,
-    "only-binary": _add_only_binary,
-}
+            target[:] = [*(one for one in target if one != name), name]
+            other[:] = [one for one in other if one != name]
 
 
 class UvSettings(msgspec.Struct, frozen=True):
@@ -218,36 +166,30 @@ class UvSettings(msgspec.Struct, frozen=True):
 
 
 def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
-    """Convert the machine's pip configuration and the recipe's options to settings for uv.
-
-    Raises
-    ------
-    UsageError
-        If a setting is invalid for pip, too: an invalid boolean or number, or a missing file.
-    """
-    options = _fold_recipe(_fold_config(config), recipe)
+    """Convert the machine's pip configuration and the recipe's options to settings for uv."""
+    options = _merge(config, recipe)
     parts = (
         _plan_indexes(options, config),
         _plan_links(options, config),
-        _plan_choices(options, recipe),
+        UvSettings(tuple(_choices(options, recipe))),
         _plan_constraints(config),
         _plan_network(options, config),
         _plan_packages(recipe),
     )
     return UvSettings(
-        arguments=tuple(word for part in parts for word in part.arguments),
-        environment=tuple(pair for part in parts for pair in part.environment),
-        local_paths=tuple(dict.fromkeys(path for part in parts for path in part.local_paths)),
-        notes=(*options.notes, *(note for part in parts for note in part.notes)),
-        own=tuple(word for part in parts for word in part.own),
+        arguments=joined(part.arguments for part in parts),
+        environment=joined(part.environment for part in parts),
+        local_paths=tuple(dict.fromkeys(joined(part.local_paths for part in parts))),
+        notes=(*options.notes, *joined(part.notes for part in parts)),
+        own=joined(part.own for part in parts),
     )
 
 
-def _plan_indexes(options: PipOptions, config: PipConfig) -> UvSettings:
-    indexes = tuple(dict.fromkeys(options.indexes or options.own_indexes))
+def _plan_indexes(options: _Options, config: PipConfig) -> UvSettings:
+    indexes = tuple(dict.fromkeys(options.indexes or options.lists["own-index"]))
     if options.no_index or not indexes:
         return UvSettings(("--no-index",))
-    own = tuple(index for index in dict.fromkeys(options.own_indexes) if index not in indexes)
+    own = tuple(index for index in dict.fromkeys(options.lists["own-index"]) if index not in indexes)
     usual, more = _name_indexes(indexes, config), _name_indexes(own, config, first=len(indexes))
     arguments = () if indexes == (PYPI,) else usual.arguments  # uv's default
     several = ("--index-strategy", "unsafe-best-match")
@@ -277,16 +219,19 @@ def _name_indexes(indexes: tuple[str, ...], config: PipConfig, *, first: int = 0
     return UvSettings(tuple(arguments), tuple(environment), tuple(paths))
 
 
-def _plan_links(options: PipOptions, config: PipConfig) -> UvSettings:
-    paths = [path for link in (*options.links, *options.own_links) if (path := config.local_path(link))]
-    urls, own = (_links_urls(links, config) for links in (options.links, options.own_links))
+def _plan_links(options: _Options, config: PipConfig) -> UvSettings:
+    paths = tuple(
+        path
+        for link in (*options.lists["find-links"], *options.lists["own-links"])
+        if (path := config.local_path(link))
+    )
+    urls, own = (_links_urls(links, config) for links in (options.lists["find-links"], options.lists["own-links"]))
     if any(split_login(url)[1] for url in (*urls, *own)):
-        return UvSettings((), (("UV_FIND_LINKS", ",".join((*urls, *own))),), tuple(paths))
-    named, of_own = (tuple(_repeat("--find-links", links)) for links in (urls, own))
-    return UvSettings(named, (), tuple(paths), own=of_own)
+        return UvSettings(environment=(("UV_FIND_LINKS", ",".join((*urls, *own))),), local_paths=paths)
+    return UvSettings(_repeat("--find-links", urls), local_paths=paths, own=_repeat("--find-links", own))
 
 
-def _links_urls(links: tuple[str, ...], config: PipConfig) -> list[str]:
+def _links_urls(links: Iterable[str], config: PipConfig) -> list[str]:
     # uv splits --find-links at commas, so they are encoded. It fails for a missing folder (uv 0.13).
     urls = (_file_url(path) if (path := config.local_path(link)) else link.replace(",", "%2C") for link in links)
     return list(dict.fromkeys(urls))
@@ -296,19 +241,20 @@ def _file_url(path: str) -> str:
     return "file://" + quote(path)
 
 
-def _repeat(name: str, values: list[str] | tuple[str, ...]) -> Iterator[str]:
-    for value in values:
-        yield from (name, value)
+def _repeat(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(word for value in values for word in (name, value))
 
 
-def _plan_choices(options: PipOptions, recipe: Recipe) -> UvSettings:
-    arguments = [*_repeat("--no-binary", options.no_binary), *_repeat("--only-binary", options.only_binary)]
-    if options.pre:
-        arguments += ["--prerelease", "allow"]
+def _choices(options: _Options, recipe: Recipe) -> Iterator[str]:
+    for name in ("no-binary", "only-binary"):
+        yield from _repeat(f"--{name}", options.lists[name])
+    yield from ("--prerelease", "allow") if "pre" in options.flags else ()
     # pip requires hashes of all packages if one line has a hash.
-    if options.hashes or any(package.hashes for package in recipe.pip):
-        arguments.append("--require-hashes")
-    return UvSettings(tuple(arguments))
+    yield from (
+        ("--require-hashes",)
+        if "require-hashes" in options.flags or any(package.hashes for package in recipe.pip)
+        else ()
+    )
 
 
 def _plan_constraints(config: PipConfig) -> UvSettings:
@@ -322,16 +268,16 @@ def _plan_constraints(config: PipConfig) -> UvSettings:
                 raise _bad_setting(setting, "names a missing file" if path else "must name a local file")
             arguments += [option, path]
             paths.append(path)
-    return UvSettings(tuple(arguments), (), tuple(paths))
+    return UvSettings(tuple(arguments), local_paths=tuple(paths))
 
 
-def _plan_network(options: PipOptions, config: PipConfig) -> UvSettings:
+def _plan_network(options: _Options, config: PipConfig) -> UvSettings:
     environment = [*_certificates(config), *_proxies(config), *_numbers(config)]
     paths = [value for name, value in environment if name.startswith("SSL_")]
     if config.netrc:
         environment.append(("NETRC", config.netrc))
         paths.append(config.netrc)
-    hosts = tuple(_repeat("--allow-insecure-host", tuple(dict.fromkeys(options.hosts))))
+    hosts = _repeat("--allow-insecure-host", dict.fromkeys(options.lists["trusted-host"]))
     return UvSettings(hosts, tuple(environment), tuple(paths))
 
 

@@ -158,20 +158,21 @@ def leaks(environment: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def parse_bind_variables(environment: Mapping[str, str]) -> tuple[Bind, ...]:
-    """Parse the bind mounts that a site's modules set (``APPTAINER_BIND``, ``SINGULARITY_BINDPATH``, …).
+def parse_bind_variables(environment: Mapping[str, str]) -> dict[Bind, str]:
+    """Parse the bind mounts that a site's modules set (``APPTAINER_BIND``, ``SINGULARITY_BINDPATH``, …), with the name.
 
     A plan removes these variables (see `leaks`), adds their mounts itself and reports where they come from.
     """
-    binds: dict[Bind, None] = {}
+    binds: dict[Bind, str] = {}
     for family in APPTAINER_FAMILIES:
         for key in ("BIND", "BINDPATH"):
-            for text in environment.get(f"{family}_{key}", "").split(","):
+            name = f"{family}_{key}"
+            for text in environment.get(name, "").split(","):
                 source, _, rest = text.strip().partition(":")
                 target, _, options = rest.partition(":")
                 if source:
-                    binds[Bind(source, target or source, read_only=options == "ro")] = None
-    return tuple(binds)
+                    binds[Bind(source, target or source, read_only=options == "ro")] = name
+    return binds
 
 
 def _layer_words(entry: Entry) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Host
 from argosy.core.suggest import did_you_mean
+from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.runtimes.runtime import TEMPORARY
 
 SYSTEM_FOLDERS = (
@@ -32,6 +33,23 @@ def refuse_missing_binds(request: ContainerRequest) -> None:
                 f"cannot bind {bind.source}: it does not exist",
                 evidence=f"--bind {bind.source}:{bind.target}",
                 hint="check the path",
+            )
+
+
+def refuse_missing_variable_binds(environment: Mapping[str, str]) -> None:
+    """Reject a bind mount of ``APPTAINER_BIND`` and its like whose source does not exist, as Apptainer does.
+
+    Raises
+    ------
+    UsageError
+        If a source does not exist.
+    """
+    for bind, name in parse_bind_variables(environment).items():
+        if not os.path.lexists(bind.source):
+            raise UsageError(
+                f"cannot bind {bind.source}: it does not exist",
+                evidence=f"{name}={environment[name]}",
+                hint=f"correct the variable, or remove it: unset {name}; a module of this site may set it",
             )
 
 

@@ -149,7 +149,7 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     added. Paths below another mount are skipped. If a link in a mount leads out of it, for example ``~/scratch`` to
     another file system, its target is mounted.
     """
-    modules = () if request.contain else parse_bind_variables(host.environment)
+    modules = () if request.contain else tuple(parse_bind_variables(host.environment))
     temporary = host.environment.get("TMPDIR", "")
     here = "" if host.cwd in SYSTEM else host.cwd
     certificates = [host.environment.get(name, "") for name in CERTIFICATES]

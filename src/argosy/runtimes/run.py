@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.model import ContainerRequest
+from argosy.core.model import BARE_PREFIX, ContainerRequest
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import (
@@ -30,7 +30,7 @@ from argosy.recipes.job_options import with_defaults
 from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.user_config import fill_options
-from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
+from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_variable_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_container, refuse_outside_jobs
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
@@ -136,6 +136,8 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
         )
     _refuse_without_dev(request)
     refuse_missing_binds(request.container)
+    if not request.container.contain and not request.image.startswith(BARE_PREFIX):
+        refuse_missing_variable_binds(session.host.environment)
     refuse_no_program(request.command, request.container, session.host)
     plan = open_container(request.container, request.image, session, command=request.command, dry=dry)
     refuse_outside_jobs(plan)

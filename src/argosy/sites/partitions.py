@@ -76,14 +76,18 @@ def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None
 
 
 def _unknown(site: Site, asked: str) -> Iterator[Choice]:
-    """Return a note if a partition is not in the profile: it may be new, or misspelt."""
+    """Return a doubtful choice if a partition is not in the profile: it may be new, or misspelt.
+
+    Only sbatch knows all partitions, and a script may be written on a machine without it.
+    """
     known = [p.name for p in site.partitions]
-    if not known or site.partition(asked):
-        return
-    near = suggest_word(asked, known)
-    meant = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
-    why, mark = f"not in the profile of {site.name}; {meant}", Mark.DOUBTFUL if near else Mark.NONE
-    yield Choice(ChoiceKey.PARTITION, asked, why, "option", mark=mark)
+    for name in asked.split(",") if known else ():  # Slurm chooses one of several
+        if name in known:
+            continue
+        near = suggest_word(name, known)
+        meant = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+        why = f"not in the profile of {site.name}; {meant}"
+        yield Choice(ChoiceKey.PARTITION, name, why, "option", mark=Mark.DOUBTFUL)
 
 
 def demand_refusal(partition: Partition, demand: Demand) -> str:

@@ -32,6 +32,12 @@ EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
 
 Table = dict[str, Any]
 
+SYSTEM = Path("/etc/argosy/sites")
+"""Profiles of the administrators of this machine."""
+
+NOT_SHIPPED = "not shipped with Argosy"
+"""Source of a profile of the user or the administrators, whose name no shipped profile has."""
+
 
 def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
     """Return the folders of profiles by precedence: project, user, system, shipped."""
@@ -39,7 +45,7 @@ def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ..
     return (
         project / "argosy-sites",
         *((user,) if user else ()),
-        Path("/etc/argosy/sites"),
+        SYSTEM,
         DATA,
     )
 
@@ -108,7 +114,7 @@ def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     path = find_profile(name, folders)
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
-    source = "from this folder" if path.parent == folders[0] else "not shipped with Argosy"
+    source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
     shadows = f"; it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
     return path, source + shadows
 
@@ -246,11 +252,19 @@ def _merge_part(old: Table, new: Table) -> Table:
     return joined
 
 
+WHY_NOT = {
+    "launcher.default: 'ray' is not one of its values": "the ray launcher runs a program on the first node only, which "
+    "is wrong for programs that do not use Ray; users choose it by --launcher ray, or launcher in their argosy.toml",
+}
+"""Invalid value -> why it is not allowed; instead of the list of values."""
+
+
 def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Convert a message of msgspec to an error with file, line, key and the most similar known key."""
     fault = find_fault(text, message, Site)
     place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
     if not fault.unknown:
-        hint = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        otherwise = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        hint = WHY_NOT.get(f"{fault.key}: {fault.what}", otherwise)
         return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
     return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)

@@ -58,7 +58,7 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes
     ----------
     default
-        Launcher for Python programs without ``--launcher``.
+        Launcher for Python programs without ``--launcher``; not ``ray``, which runs a program on the first node only.
     avoid
         Launchers that the site advises against; `why` gives the reason.
     torchrun

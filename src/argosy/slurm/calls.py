@@ -24,6 +24,11 @@ DENIED = "Access/permission denied"
 """Slurm's message for a query that slurm.conf allows to administrators only."""
 
 
+NO_SUCH_CLUSTER = "invalid entry for --cluster"
+ASK_CLUSTERS = "SLURM_CLUSTERS selects this cluster: see 'sacctmgr list clusters', or unset SLURM_CLUSTERS"
+"""Slurm's message about a cluster that its database does not know, and the hint."""
+
+
 NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
 """Messages of a command that could not send its request (slurm_errno.c)."""
 
@@ -62,7 +67,8 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
-        hint = ASK_HIDDEN if DENIED in reply.stderr else ASK_SUPPORT
+        hints = {DENIED: ASK_HIDDEN, NO_SUCH_CLUSTER: ASK_CLUSTERS}
+        hint = next((hint for message, hint in hints.items() if message in reply.stderr), ASK_SUPPORT)
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
@@ -131,6 +137,7 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 
 HINTS = (
+    (NO_SUCH_CLUSTER, ASK_CLUSTERS),
     (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
@@ -141,7 +148,10 @@ HINTS = (
         r"group not permitted|Access/permission denied",
         "you may not use this partition: see your partitions with 'argosy queues', or ask for access",
     ),
-    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then set --qos"),
+    (
+        r"nvalid qos",
+        "see yours with: sacctmgr show associations user=$USER, a partition's with: scontrol show partition; set --qos",
+    ),
     (
         r"accounting/QOS policy",
         "the job is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
@@ -158,7 +168,7 @@ HINTS = (
     (r"ependency problem", "the job does not exist, or it failed: see 'argosy jobs'; then change --after"),
     (
         r"[Nn]ode configuration is not available",
-        "request fewer nodes, GPUs or cores, or use another --partition or other nodes",
+        "request fewer nodes, GPUs or cores, or use another --partition, other nodes or another --constraint",
     ),
     (
         r"ode count specification|More processors",
@@ -179,6 +189,9 @@ HINTS = (
 
 FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
 """Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
+
+EARLIER = re.compile(r"^\w+: error: (Memory specification can not be satisfied)$", re.MULTILINE)
+"""Slurm's own message before a final one that tells less (seen with 24.11)."""
 
 
 def explain_sbatch(
@@ -203,7 +216,7 @@ def explain_sbatch(
             reply,
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
-    cause = FAILURE.findall(text)[-1:] or [text]
+    cause = EARLIER.findall(text) or FAILURE.findall(text)[-1:] or [text]
     for pattern, hint in HINTS:
         if re.search(pattern, cause[0]):
             return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)

@@ -7,6 +7,7 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import msgspec
 
@@ -16,7 +17,7 @@ from argosy.core.process import Argv
 
 def known_value(text: str) -> str:
     """Return a value that Slurm shows; empty for its words for no value."""
-    return "" if text in {"(null)", "None", "N/A"} else text
+    return "" if text in {"(null)", "None", "None assigned", "N/A"} else text
 
 
 def is_job_id(text: str) -> bool:
@@ -27,6 +28,17 @@ def is_job_id(text: str) -> bool:
 def base_number(job: str) -> str:
     """Return the number of a job that a task of an array or a component belongs to; its own number for other jobs."""
     return re.split("[_+]", job)[0]
+
+
+def has_task(array: str, task: int) -> bool:
+    """Return whether an array (``--array``: ``1,4-10:2%3``) has a task."""
+    for part in array.strip("[]").partition("%")[0].split(","):
+        numbers, _, step = part.partition(":")
+        first, _, last = numbers.partition("-")
+        begin, step_size = parse_int(first, task + 1), max(1, parse_int(step, 1))
+        if begin <= task <= parse_int(last or first) and (task - begin) % step_size == 0:
+            return True
+    return False
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -79,9 +91,15 @@ def parse_squeue_scripts(text: str, script: str) -> str:
     return next((number for number, _, command in rows if command.strip() == script), "")
 
 
-def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
-    """Parse ``scontrol show job --oneliner``: one job per line; its name or comment may contain line breaks."""
-    return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
+def parse_scontrol_jobs(text: str, job: str) -> tuple[dict[str, str], ...]:
+    """Parse ``scontrol show job --oneliner JOB``: a row for each task or component.
+
+    The name or comment of a job may contain line breaks, and even rows of other jobs that somebody copied there.
+    """
+    number = base_number(job)
+    start = re.compile(rf"^JobId=(?:{number} |\d+ (?:ArrayJobId|HetJobId)={number} )", re.MULTILINE)
+    starts = [match.start() for match in start.finditer(text)]
+    return tuple(parse_scontrol_job(text[each:end]) for each, end in pairwise((*starts, len(text))))
 
 
 def parse_scontrol_job(text: str) -> dict[str, str]:

@@ -39,6 +39,10 @@ STATES: Mapping[str, tuple[str, str]] = {
 """State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
 
 
+HALTED = frozenset({"SUSPENDED", "STOPPED"})
+"""States of a job that has nodes, but in which Slurm starts no step."""
+
+
 def describe_state(state: str) -> tuple[str, str]:
     """Return kind and meaning of a state; a state that is not in the table counts as running."""
     # For example "CANCELLED by 2001" or "CANCELLED+".

@@ -17,7 +17,7 @@ from argosy.core.parse import decode_json
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import as_comment, quote
-from argosy.core.store import atomic_file
+from argosy.core.store import write_text
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.model import Version
 from argosy.wrap.templates import fill_template
@@ -86,8 +86,7 @@ def write_activation(prefix: Path, version: Version) -> None:
         (lua, render_lua(str(prefix), prefix.name, what)),
         (lua.with_suffix(""), render_tcl(prefix.name, what)),
     ):
-        with atomic_file(file, force=True) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(file, text)
 
 
 def _shown_path(name: str, file: str) -> str:
@@ -152,8 +151,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
         _refuse_other(spec, str(python))
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with atomic_file(spec, force=True) as beside:
-        beside.write_text(_render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")
+    write_text(spec, _render_kernel(str(python), request.title or request.prefix.name))
     return spec
 
 

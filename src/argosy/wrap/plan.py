@@ -226,7 +226,7 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
         return replace(settings, runtime=runtime.name), ""
     module = load_command(site)
     load = f"run '{module}', or " if module else ""
-    note = f"{runtime.name}, the runtime of {site.name}, is not installed here: {load}create the prefix at the site"
+    note = f"{runtime.name}, the runtime of {site.name}, is not installed here: {load}wrap on a node of it"
     return settings, "" if settings.runtime else note
 
 

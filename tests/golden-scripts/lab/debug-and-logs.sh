@@ -36,8 +36,8 @@ main() {
     # --- Start: one container per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
-        sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' '' \
-        apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
+        sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' /home/alice \
+        apptainer --quiet exec --no-eval --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_torchrun \
             "--nnodes=$argosy_nodes" "--nproc-per-node=$argosy_ranks_per_node" --no-python \
         /bin/sh -c "$argosy_helpers" log_rank '/shared/my logs' python -u train.py --epochs 20
@@ -59,10 +59,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
@@ -145,7 +148,7 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS, TMPDIR and the site's certificates, if this node has them.
-    argosy_mounts=''
+    argosy_mounts=${APPTAINER_BIND:-${SINGULARITY_BIND:-}} # of a module that the job loaded
     for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}" \
         "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}" "${PIP_CERT:-}"; do
         [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path

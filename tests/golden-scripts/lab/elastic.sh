@@ -34,8 +34,8 @@ main() {
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --no-kill --kill-on-bad-exit=0 \
         --cpus-per-task="$argosy_need" \
-        sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' '' \
-        apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
+        sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' /home/alice \
+        apptainer --quiet exec --no-eval --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_elastic '' \
             "--nnodes=1:$argosy_nodes" "--nproc-per-node=$argosy_ranks_per_node" --tee 3 train.py \
             --epochs 20
@@ -57,10 +57,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
@@ -143,7 +146,7 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS, TMPDIR and the site's certificates, if this node has them.
-    argosy_mounts=''
+    argosy_mounts=${APPTAINER_BIND:-${SINGULARITY_BIND:-}} # of a module that the job loaded
     for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}" \
         "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}" "${PIP_CERT:-}"; do
         [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
@@ -212,6 +215,22 @@ wait_for() {
     [ "$argosy_again" -ge 127 ] || argosy_code=$argosy_again
 }
 
+# Any node may become the first one of an elastic run.  Print where the others then find this node: its name, or the
+# address that it uses towards the first host if the name has no address, as in a cloud.
+own_address() {
+    python -c '
+import os, socket
+name = os.environ["SLURMD_NODENAME"]
+try:
+    socket.getaddrinfo(name, None)
+except OSError:
+    family, kind, _, _, first = socket.getaddrinfo(os.environ["MASTER_ADDR"], 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(first)  # sends nothing
+        name = probe.getsockname()[0]
+print(name)' || echo "$SLURMD_NODENAME"
+} 2> /dev/null
+
 # In one container per node: END_FILES --nnodes=MIN:MAX OPTIONS... PROGRAM...
 # The run continues with at least MIN nodes. Ranks then get new numbers, so rank 0 may run on any node.
 start_elastic() {
@@ -220,7 +239,7 @@ start_elastic() {
     trap note_good_end EXIT
     set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
     set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
-    set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
+    set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$(own_address)" "$@"
     run_torchrun --max-restarts=3 "$@"
 }
 # srun reports a failure if a node was lost: a file per node shows where the run succeeded.

@@ -75,10 +75,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
@@ -107,7 +110,7 @@ find_rendezvous() {
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
-        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+        set -- srun ${argosy_step_options:-} --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
     MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }

@@ -61,10 +61,15 @@ check_allocation() {
     }
 }
 
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
+
 # The ranks of a node share the cores that Slurm gave; otherwise each would start threads for all cores.
+# The tasks of an allocation may be fewer than its ranks, and have more cores than fit.
 share_cores() {
-    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_node_cores=$(fewest_cores "$SLURM_JOB_CPUS_PER_NODE")
     argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
+    [ "${SLURM_CPUS_PER_TASK:-999}" -ge "$argosy_cores_per_rank" ] || argosy_cores_per_rank=$SLURM_CPUS_PER_TASK
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
@@ -101,7 +106,7 @@ find_rendezvous() {
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
-        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+        set -- srun ${argosy_step_options:-} --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
     MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }
@@ -149,7 +154,7 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS, TMPDIR and the site's certificates, if this node has them.
-    argosy_mounts=''
+    argosy_mounts=${APPTAINER_BIND:-${SINGULARITY_BIND:-}} # of a module that the job loaded
     for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}" \
         "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}" "${PIP_CERT:-}"; do
         [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
@@ -166,7 +171,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent" 2> /dev/null || :' TERM INT
     wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.bench.collectives_output import parse_collectives
+from argosy.bench.requests import launch_sweep, parse_node_counts
 from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
 from argosy.bench.show import plots_of, render_html, render_table
 from argosy.bench.stored import read_results
-from argosy.bench.sweep import launch_sweep, parse_node_counts
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.backends.container import BuildContainer
+from argosy.builder.backends.container import UV_INSIDE, BuildContainer
 from argosy.builder.backends.plan import (
     BUILD_BACKENDS,
     JOIN,
@@ -22,10 +22,11 @@ from argosy.builder.backends.plan import (
     plan_exec,
 )
 from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
+from argosy.builder.python.installer import CACHE_INSIDE
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Choice, Host, Person
-from argosy.core.process import FakeRunner
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.host.seccomp import Step, plan_old_calls, plan_owners, render_filter
 from argosy.images.squashfs.pack import is_whiteout
@@ -279,3 +280,14 @@ def test_a_base_is_asked_once_in_a_container_that_shows_only_its_files(
     container.ask("test", "-e", "/etc/passwd")
     container.ask("test", "-e", "/etc/passwd")
     assert len(runner.seen) == starts
+
+
+def test_an_error_of_a_program_in_the_container_names_the_folders_of_this_machine(tmp_path: Path) -> None:
+    binds = (Bind("/opt/uv", UV_INSIDE), Bind("/home/ada/.cache/argosy/uv", CACHE_INSIDE), Bind("/tree", "/opt/argosy"))
+    choice = Choice("build-backend", "root", "", "")
+    container = BuildContainer(choice, RootfsSpec("", 0), "", make_session(tmp_path), binds)
+    said = f"error: failed to write to file `{CACHE_INSIDE}/a/b.py`: No space left on device (os error 28)"
+    error = container.failure((UV_INSIDE, "pip"), Reply(2, "", said), doing="installing")
+    assert error.what == "installing failed: no space left"
+    assert "`/home/ada/.cache/argosy/uv/a/b.py`" in error.evidence
+    assert error.evidence.startswith("$ uv pip\n")

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from argosy.builder.bases.choose import refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.bases.definitions import Format, definition_format, read_definition
+from argosy.builder.bases.definitions import Format, base_images, definition_format, read_definition
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.builder.python.pins import CannotHave
 from argosy.builder.records import BuildRequest
@@ -111,6 +111,20 @@ def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path:
 def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, text: str) -> None:
     (tmp_path / "file").write_text(text)
     read_definition(tmp_path / "file", kind)
+
+
+@pytest.mark.parametrize("before", ["", "# syntax=docker/dockerfile:1\n", "# check=skip=all\n#syntax = x\n"])
+def test_the_escape_directive_may_follow_other_directives(before: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(f"{before}# escape=`\nFROM scratch\nRUN a `\n  foo\n")
+    read_definition(tmp_path / "file", Format.DOCKERFILE)
+    (tmp_path / "file").write_text(f"{before}FROM scratch\n# escape=`\nRUN a `\n  foo\n")
+    with pytest.raises(UsageError, match="has no 'foo'"):
+        read_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+def test_stages_are_found_whatever_the_case_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("FROM r.eu/a AS Build\nFROM build\nFROM BUILD AS last\n")
+    assert base_images(tmp_path / "file") == ("r.eu/a",)
 
 
 @pytest.mark.parametrize(
@@ -330,19 +344,16 @@ def test_a_definition_among_the_sources_is_the_base(here: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "base", "output", "said"),
+    ("sources", "base", "said"),
     [
-        (("a.def", "Dockerfile"), "", "x.sif", "an image has one"),
-        (("a.def",), "b.sif", "x.sif", "another one"),
-        (("e.yml",), "b.sif", "", "no output"),
-        (("debian:bookworm", "e.yml"), "", "x.sif", "debian:bookworm is a base"),
+        (("a.def", "Dockerfile"), "", "an image has one"),
+        (("a.def",), "b.sif", "another one"),
+        (("debian:bookworm", "e.yml"), "", "debian:bookworm is a base"),
     ],
 )
-def test_a_build_needs_exactly_one_base_and_one_output(
-    sources: tuple[str, ...], base: str, output: str, said: str, here: Host
-) -> None:
+def test_a_build_needs_exactly_one_base(sources: tuple[str, ...], base: str, said: str, here: Host) -> None:
     with pytest.raises(UsageError, match=said):
-        complete_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), here)
+        complete_request(BuildRequest(tuple(map(Path, sources)), base, Path("x.sif")), here)
 
 
 @pytest.mark.parametrize(

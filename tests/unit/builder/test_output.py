@@ -30,7 +30,7 @@ from argosy.builder.output.oci import (
 from argosy.core.errors import ArgosyError, ImageError, UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
 from argosy.core.store import atomic_folder
-from argosy.images.formats import OutputFormat, render_layer_variables, render_use, shorten_use
+from argosy.images.formats import OutputFormat, refuse_suffix, render_layer_variables, render_use, shorten_use
 from tests.unit.machines import make_session
 
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
@@ -143,6 +143,28 @@ def test_a_layout_and_dockers_archive_name_the_same_layers(trees: tuple[Path, Pa
     assert {"blobs", "blobs/sha256", "index.json", "oci-layout"} <= set(members(tmp_path / "oci.tar"))
     write_docker_archive(tmp_path / "docker.tar", blobs, FACTS, layers, tag="it:latest")
     assert f"{layers[0].blob.hex}.tar" in members(tmp_path / "docker.tar")
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "hint"),
+    [
+        ("x.zip", "sif", "name it x.sif"),
+        ("x.tar", "sif", "name it x.sif; or add --format oci-archive or --format docker-archive"),
+        ("x.sqsh", "sif", "name it x.sif; or add --format sqsh or --format layer"),
+        ("x.sif", "sqsh", "name it x.sqsh; or add --format sif"),
+        ("x.tar.gz", "docker-archive", "name it x.tar"),
+    ],
+)
+def test_a_name_with_the_suffix_of_another_kind_of_file_is_refused(name: str, form: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is not a name for a file of the format {form}") as caught:
+        refuse_suffix(Path(name), OutputFormat(form))
+    assert caught.value.hint == hint
+    assert caught.value.evidence.endswith(", or none")
+
+
+@pytest.mark.parametrize("name", ["x", "x.sif", "X.SIF", "x.img", "torch-2.7", "py-3.11.2rc1", ".hidden"])
+def test_usual_names_and_versions_are_names_of_a_sif_file(name: str) -> None:
+    refuse_suffix(Path(name), OutputFormat.SIF)
 
 
 def test_a_layout_replaces_only_a_layout(tmp_path: Path) -> None:

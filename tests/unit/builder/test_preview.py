@@ -13,10 +13,12 @@ import pytest
 
 from argosy.builder import resolve
 from argosy.builder.bases.debian import debian_file
+from argosy.builder.build import build_image
 from argosy.builder.bundle import bundle_without_packages
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import NO_PATH
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing, UsageError
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace
@@ -178,6 +180,15 @@ def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, r
     request_.output.touch()
     with pytest.raises(UsageError, match="already exists"):
         preview_build(request_, session)
+
+
+def test_a_dry_run_needs_no_output_but_a_build_does(session: Session, request_: BuildRequest) -> None:
+    unnamed = replace(request_, output=NO_PATH)
+    preview = preview_build(unnamed, session)
+    assert preview.output == ""
+    assert render_preview(preview).startswith("would build  an image without a name; -o FILE gives one (sif)\n")
+    with pytest.raises(UsageError, match="no output is given"):
+        build_image(unnamed, session)
 
 
 @pytest.mark.parametrize(

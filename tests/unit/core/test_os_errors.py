@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,20 @@ def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Is a directory") as caught, reading(tmp_path):
         tmp_path.read_bytes()
     assert str(tmp_path) in caught.value.evidence
+
+
+def test_pipes_sockets_and_devices_are_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for special in (tmp_path / "pipe", tmp_path / "socket", Path("/dev/zero")):
+            with pytest.raises(UsageError, match=f"{special} is a device or a pipe"), reading(special):
+                pytest.fail("it was read")
+
+
+def test_a_pipe_that_a_shell_has_opened_is_read() -> None:
+    ours, theirs = os.pipe()
+    os.close(theirs)
+    with reading(f"/dev/fd/{ours}"):
+        assert Path(f"/dev/fd/{ours}").read_bytes() == b""
+    os.close(ours)

@@ -11,8 +11,24 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from argosy.core.errors import ToolMissing
-from argosy.core.plot_theme import BACK, COLORS, DARK, SOFT, TEXT
-from argosy.core.plots import Level, Line, LinePlot, Plot, Point, Row, RowPlot, describe, draw, number, size_label
+from argosy.core.plots import (
+    BACK,
+    COLORS,
+    DARK,
+    SOFT,
+    TEXT,
+    Level,
+    Line,
+    LinePlot,
+    Plot,
+    Point,
+    Row,
+    RowPlot,
+    describe,
+    draw,
+    number,
+    size_label,
+)
 
 SPACE = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</text><script>alert('1')</script> $x_{ \x1b[31m 漢"

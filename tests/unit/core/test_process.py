@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from argosy.core import idle
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
+from argosy.core.idle import TIMED_OUT
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
 from argosy.core.worker_threads import WorkerThreads
 
@@ -93,6 +95,32 @@ def test_a_full_disk_is_reported_in_plain_words_by_any_program(said: str) -> Non
     runner = FakeRunner([(("packer",), Reply(1, "", said))])
     with pytest.raises(CheckFailed, match="packing failed: no space left"):
         run_checked(runner, Command(("packer",)), doing="packing")
+
+
+def test_a_program_without_data_is_ended_and_says_so(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "silent")
+    reply = RealRunner().run(Command(("cat", str(tmp_path / "silent")), idle=0.2))
+    assert (reply.code, reply.stderr) == (TIMED_OUT, "\ncat: no data for 0 seconds")
+
+
+def test_a_program_that_transfers_data_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    amounts = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(idle, "_transferred", lambda _pid: next(amounts))
+    some = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    assert RealRunner().run(Command((sys.executable, "-c", some), idle=0.2)) == Reply(0, "", "")
+
+
+def test_a_program_whose_data_the_kernel_does_not_tell_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "_transferred", lambda _pid: -1)
+    some = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    assert RealRunner().run(Command((sys.executable, "-c", some), idle=0.2)).code == 0
+
+
+def test_the_kernel_counts_the_data_of_a_program() -> None:
+    before = idle._transferred(os.getpid())
+    Path("/dev/null").write_bytes(b"x" * 10000)
+    assert idle._transferred(os.getpid()) >= before + 10000
+    assert idle._transferred(2**30) == -1
 
 
 def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -134,6 +134,44 @@ def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch
     assert names(tmp_path) == ["x"]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from argosy.core.store import write_text
+def die(*_words, **_more):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(os, sys.argv[2], die)
+write_text(Path(sys.argv[1]), "new")
+"""
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_a_process_that_is_killed_while_it_writes_a_text_leaves_nothing(
+    call: str, old: str | None, tmp_path: Path
+) -> None:
+    if old:
+        (tmp_path / "x").write_text(old)
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "x", call], check=False)
+    assert names(tmp_path) == (["x"] if old else [])
+    assert not old or (tmp_path / "x").read_text() == old
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_text_is_written_with_its_mode_and_replaces_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, unnamed: bool
+) -> None:
+    if not unnamed:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT)  # refused, as by NFS
+    for text in ("one", "two"):
+        write_text(tmp_path / "x", text, mode=0o751)
+        assert (tmp_path / "x").read_text() == text
+        assert (tmp_path / "x").stat().st_mode & 0o777 == 0o751
+    with pytest.raises(UsageError, match="already exists"):
+        write_text(tmp_path / "x", "three", force=False)
+    assert names(tmp_path) == ["x"]
+
+
 def test_a_link_that_cannot_get_its_name_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "x/y").mkdir(parents=True)
     with pytest.raises(CheckFailed):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.mounts import parse_file_system
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -19,12 +20,12 @@ from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, re
 from argosy.diagnostics.discover.replies import (
     NodeShape,
     name_pattern,
-    parse_filesystem,
     parse_gpu_types,
     parse_gres,
     parse_intel,
     parse_links,
     parse_lscpu,
+    parse_module,
     parse_mpi,
     parse_nodes,
     parse_nvidia,
@@ -32,10 +33,12 @@ from argosy.diagnostics.discover.replies import (
     parse_rocm,
     parse_runtimes,
 )
+from argosy.diagnostics.validate.plan import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
-from argosy.sites.profile import Node, Site
+from argosy.sites.profile import Node, Partition, Site
 from argosy.sites.read import read_site
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 CONFIG = """\
@@ -59,7 +62,7 @@ NODES = (
 )
 PARTITIONS = (
     "PartitionName=cpu AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=1-00:00:00 MinNodes=0 OverSubscribe=NO "
-    "State=UP TotalNodes=1\n"
+    "State=UP TotalNodes=2\n"
     "PartitionName=main Default=NO MaxNodes=16 MaxTime=2-00:00:00 MinNodes=1 OverSubscribe=EXCLUSIVE State=UP\n"
     "PartitionName=gpu-debug Default=NO MaxNodes=2 MaxTime=00:30:00 MinNodes=0 OverSubscribe=NO State=UP\n"
     "PartitionName=old Default=NO MaxNodes=2 MaxTime=UNLIMITED MinNodes=0 OverSubscribe=NO State=DOWN\n"
@@ -155,6 +158,16 @@ def test_a_nodes_gres_gives_number_and_type_of_its_gpus(text: str, found: tuple[
     assert parse_gres(text) == found
 
 
+def test_a_job_in_a_partition_with_one_node_has_one_node() -> None:
+    (debug,) = parse_partitions("PartitionName=debug Default=YES MaxNodes=UNLIMITED State=UP TotalCPUs=32 TotalNodes=1")
+    assert debug.max_nodes == 1
+    partitions = (Partition(name="debug", max_nodes=1), Partition(name="long", max_nodes=1))
+    site = Site(name="desk", title="t", scheduler="slurm", partitions=partitions)
+    assert validation_request(site, "", JobOptions(), -1, "desk").wanted.nodes == 1
+    several = replace(site, partitions=(*partitions, Partition(name="all")))
+    assert validation_request(several, "", JobOptions(), -1, "desk").wanted.nodes == 2
+
+
 def test_a_partition_without_limits_has_no_limits() -> None:
     cpu, main, *_ = parse_partitions(PARTITIONS)
     assert (cpu.default, cpu.max_nodes, cpu.max_time, cpu.whole_nodes) == (True, 0, "1-00:00:00", False)
@@ -196,8 +209,8 @@ def test_interleaved_cores_are_seen() -> None:
 
 def test_the_last_and_longest_mount_holds_a_path() -> None:
     mounts = "a / ext4 rw 0 0\nb /wor xfs rw 0 0\nc /work xfs rw 0 0\nd /work tmpfs rw 0 0\n"
-    assert parse_filesystem(mounts, "/work") == "tmpfs"
-    assert parse_filesystem("a / ext4 rw 0 0\n", "/work") == "ext4"
+    assert parse_file_system(mounts, "/work") == "tmpfs"
+    assert parse_file_system("a / ext4 rw 0 0\n", "/work") == "ext4"
 
 
 def test_the_fastest_ports_are_the_network() -> None:
@@ -207,6 +220,22 @@ def test_the_fastest_ports_are_the_network() -> None:
 def test_runtimes_report_their_versions() -> None:
     text = "/usr/bin/singularity\nsingularity: singularity-ce version 4.1.3-1\nenroot: enroot 3.4.1"
     assert parse_runtimes(text) == {"singularity": "4.1.3-1", "enroot": "3.4.1"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("apptainer/\napptainer/1.3.4\napptainer/1.4.5", ("apptainer", "apptainer/1.4.5")),
+        ("tools/\ntools/singularity-ce/4.1.2(default)", ("singularity", "tools/singularity-ce/4.1.2")),
+        ("singularity/3.8.7\ntacc-apptainer/1.3.3", ("apptainer", "tacc-apptainer/1.3.3")),
+        ("SingularityCE/4.1(default)\nSingularityCE/4.2", ("singularity", "SingularityCE/4.1")),
+        ("apptainer-1.3.4-gcc-12.2.0-abcdefg", ("apptainer", "apptainer-1.3.4-gcc-12.2.0-abcdefg")),
+        ("singularity", ("singularity", "singularity")),
+        ("Apptainer-Tools/2023\nsingularity-compose/1.0\nThese modules need apptainer", ("", "")),
+    ],
+)
+def test_the_module_of_a_runtime_is_found(listed: str, found: tuple[str, str]) -> None:
+    assert parse_module(listed) == found
 
 
 def test_names_of_hosts_become_patterns() -> None:
@@ -373,6 +402,7 @@ def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
             session(ANSWERS, tmp_path, node=refused), DiscoverRequest("hera", file, "2026-11-21", on_node=True)
         )
     assert "Invalid account" in error.value.evidence
+    assert "--gpus-per-node=4 sh -c '…'" in error.value.evidence
     assert "--account" in error.value.hint
     with pytest.raises(ToolMissing, match="cannot find Slurm"):
         discover_site(session(ANSWERS, tmp_path, slurm=False), DiscoverRequest("hera", file, "2026-11-21"))

@@ -13,6 +13,9 @@ from argosy.diagnostics.why.signatures import read_signatures
 SIGNATURES = read_signatures()
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "/p/main.py", line 5, in <module>\n    frob()\n'
+
+
 def first_error(text: str) -> str:
     """Return the line of the first error that no signature knows; empty if there is none."""
     return next((each.text for each in find_errors(text, SIGNATURES) if each.name == "first-error"), "")
@@ -162,6 +165,34 @@ def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_lat
     assert "  cause " not in render_errors([found])
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"{TRACEBACK}TimeoutError: lock\nattempt 2 failed, retrying\ntraining 10 steps\n",
+        f"{TRACEBACK}OSError: [Errno 5] Input/output error\nWARNING:root:skipping 5\nstep 6\n",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB.\n-> caught, halving it\nstep 1\n",
+        'ERROR download failed: ConnectionResetError(104, "Connection reset by peer"); retry 3/5\nINFO epoch 1\n',
+        "curl: (28) Operation timed out\nattempt 3: ok\nstep 1\nAll tasks completed, exit code 0\n",
+        "Killed in action, 1916 -> history\nf1 0.913\n",
+        "srun: error: n1: task 0: Killed\n+ echo 'result: OK'\nresult: OK\n+ exit 0\n",
+        "last run: slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT NOON DUE TO PREEMPTION ***\nstep 9\nexit 0\n",
+    ],
+)
+def test_a_run_that_says_how_it_went_on_has_no_cause(log: str) -> None:
+    assert {each.level for each in find_errors(log, SIGNATURES)} <= {"survived", "warning"}
+
+
+def test_the_last_attempt_that_failed_is_the_cause() -> None:
+    attempt = "OSError: [Errno 122] Disk quota exceeded\nattempt failed, retrying\n"
+    (found,) = find_errors(f"{attempt}step 1\n{attempt}", SIGNATURES)
+    assert (found.name, found.level) == ("quota", "cause")
+
+
+def test_a_fatal_message_is_the_error_whatever_the_epilogue_prints() -> None:
+    log = "FATAL:   no frobnicator for this image\n\nmemory of the job: 20.89 GB\nscratch removed\n"
+    assert first_error(log) == "FATAL:   no frobnicator for this image"
+
+
 def test_a_symptom_before_the_end_of_a_good_run_is_no_cause() -> None:
     log = "slurmstepd: error: task/cgroup: unable to add task[pid=7] to memory cg '(null)'\nepoch 1\njob finished\n"
     assert [each.level for each in find_errors(log, SIGNATURES)] == ["warning"]
@@ -253,7 +284,6 @@ Resource usage summary:
 The output (if any) is above this job summary.
 
 """
-TRACEBACK = 'Traceback (most recent call last):\n  File "/p/main.py", line 5, in <module>\n    frob()\n'
 FAILED = f"{TRACEBACK}NameError: name 'frob' is not defined\n" + LSF_REPORT.format(
     how="Exited", script="cp data.h5 /scratch\n" * 15, end="Exited with exit code 1."
 )

@@ -14,9 +14,8 @@ from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
-from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.clues import allows_card, find_clues
+from argosy.diagnostics.report.clues import allows_card
 from argosy.diagnostics.report.model import (
     Case,
     Change,
@@ -34,8 +33,8 @@ from argosy.diagnostics.report.model import (
 )
 from argosy.diagnostics.report.next_steps import add_nodes, list_steps
 from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
-from argosy.diagnostics.report.page import render_page, tabulate_results
-from argosy.diagnostics.report.sections import list_step_texts, mark_words, number_lines
+from argosy.diagnostics.report.page import render_page, tabulate_results, write_bundle
+from argosy.diagnostics.report.sections import list_step_texts, mark_words
 from argosy.diagnostics.report.source import (
     describe_arguments,
     describe_return,
@@ -46,7 +45,7 @@ from argosy.diagnostics.report.source import (
     search_frames,
 )
 from argosy.diagnostics.report.summary import fill_names, relevant_findings, summarize, summarize_results
-from argosy.diagnostics.report.timeline import describe_phases, draw_timeline
+from argosy.diagnostics.report.timeline import list_bars, sum_phases
 from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
@@ -189,43 +188,38 @@ SEARCH = Search("/x/train.py", 49, 62, (51, 60))
 
 def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown() -> None:
     alone = replace(CASE, compared=Comparison())
-    assert explain_cause(find_clues(alone)) == "The GPU has no memory left."
+    assert explain_cause(alone) == "The GPU has no memory left."
     raised = UserException("KeyError: 'label'", (UserFrame("/x/train.py", 51, "load"),))
-    assert explain_cause(find_clues(replace(alone, errors=(), raised=raised))) == (
+    assert explain_cause(replace(alone, errors=(), raised=raised)) == (
         "Line 51 of /x/train.py raised KeyError: 'label' (in load)."
     )
-    assert explain_cause(find_clues(replace(alone, errors=()))) == "The output contains no error that Argosy knows."
+    assert explain_cause(replace(alone, errors=())) == "The output contains no error that Argosy knows."
     first = KnownError(
         "first-error", "unexplained", 3, "E: no space", 1, "not a known error; the first is: x", "read", ""
     )
     unexplained = replace(alone, errors=(first,))
-    assert explain_cause(find_clues(unexplained)).endswith(
-        "no error that Argosy knows; its first error is in line 3: E: no space."
-    )
+    assert explain_cause(unexplained).endswith("no error that Argosy knows; its first error is in line 3: E: no space.")
     look = NextStep("Look at the last lines of the output, below.", section="failure")
-    assert next(list_steps(find_clues(replace(unexplained, facts=replace(FACTS, first=None))))) == look
-    assert (
-        next(list_steps(find_clues(replace(unexplained, facts=replace(FACTS, last_lines=()))))).command
-        == "argosy logs 7"
-    )
+    assert next(list_steps(replace(unexplained, facts=replace(FACTS, first=None)))) == look
+    assert next(list_steps(replace(unexplained, facts=replace(FACTS, last_lines=())))).command == "argosy logs 7"
     advised = replace(alone, errors=(), facts=replace(FACTS, advice="use more --time"))
-    assert explain_cause(find_clues(advised)) == "", "the summary says how it ended, and the step what to change"
-    assert explain_cause(find_clues(replace(alone, facts=GOOD, findings=()))) == ""
+    assert explain_cause(advised) == "", "the summary says how it ended, and the step what to change"
+    assert explain_cause(replace(alone, facts=GOOD, findings=())) == ""
 
 
 def test_a_failed_check_is_explained_by_the_only_difference_from_the_last_run_that_passed() -> None:
     slow = Case(GOOD, COMMAND, (SLOW,), compared=CHANGED)
-    assert explain_cause(find_clues(slow)) == (
+    assert explain_cause(slow) == (
         "The network check failed: TCP over eth0, not InfiniBand; NCCL 2.27 says 'No device'. "
         "In the launch, the argument 'sockets' (before: 'ib') is the only difference from job 5, which passed with "
         "InfiniBand (mlx5_0) on the same nodes, the same image and the same train.py. "
         "NCCL read NCCL_IB_HCA=mlx4 (names of the InfiniBand cards that NCCL may use); "
         "the log of job 5 does not mention it."
     )
-    equal = explain_cause(find_clues(replace(slow, compared=Comparison("5", "", (), ("image",)))))
+    equal = explain_cause(replace(slow, compared=Comparison("5", "", (), ("image",))))
     assert equal.endswith("Nothing that Argosy records differs from job 5, which passed on the same image.")
     other = replace(CHANGED, changes=(Change("image", "a.sif", "b.sif"),), observed=())
-    assert "Recorded differences from job 5" in explain_cause(find_clues(replace(slow, compared=other)))
+    assert "Recorded differences from job 5" in explain_cause(replace(slow, compared=other))
 
 
 PROGRAM = Excerpt(
@@ -241,16 +235,16 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     tcp = NetFacts(networks=("Socket",))
     case = Case(RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
-    assert explain_cause(find_clues(case)).endswith(
+    assert explain_cause(case).endswith(
         "For 'sockets', line 21 of the program contains this value of NCCL_IB_HCA. NCCL read NCCL_IB_HCA=mlx4 "
         "(names of the InfiniBand cards that NCCL may use), but no card that job 5 used (mlx5_0 and mlx5_1) has such a "
         "name, so NCCL used TCP, which explains the low bandwidth."
     )
-    assert [(each.text, each.line) for each in cite_lines(find_clues(case))] == [
+    assert [(each.text, each.line) for each in cite_lines(case)] == [
         ("Line 21 has 'sockets' and NCCL_IB_HCA", 21),
         ("Line 30 uses SETTINGS", 30),
     ]
-    look, repeat, *_, cards = list_steps(find_clues(case))
+    look, repeat, *_, cards = list_steps(case)
     assert (look.text, look.command) == ("Look at line 21 of train.py, below.", "")
     assert (
         "Launch with 'ib', as in job 5, on the nodes of this job. If it passes its checks, the cause is confirmed."
@@ -258,14 +252,14 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     )
     assert "correct line 21 so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)." in repeat.text
     assert "Expected: mlx5_0 and mlx5_1." in cards.text
-    assert "explains" not in explain_cause(find_clues(replace(case, findings=(SLOW,))))
-    assert "so NCCL used TCP" not in explain_cause(find_clues(replace(case, net=NetFacts())))
+    assert "explains" not in explain_cause(replace(case, findings=(SLOW,)))
+    assert "so NCCL used TCP" not in explain_cause(replace(case, net=NetFacts()))
     same = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "mlx5"),))
-    assert "does not mention it" in explain_cause(find_clues(replace(case, compared=same)))
+    assert "does not mention it" in explain_cause(replace(case, compared=same))
     excluded = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "^mlx5"),))
-    said = explain_cause(find_clues(replace(case, compared=excluded)))
+    said = explain_cause(replace(case, compared=excluded))
     assert "which excludes all cards that job 5 used (mlx5_0 and mlx5_1), so NCCL used TCP" in said
-    assert cite_lines(find_clues(replace(case, compared=same))) == ()
+    assert cite_lines(replace(case, compared=same)) == ()
 
 
 def test_a_value_of_nccl_ib_hca_allows_cards_by_prefix_by_name_or_by_exclusion() -> None:
@@ -287,41 +281,45 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
         replace(PLAN, command=("python", "train.py", "ib", "3")), raised=UserException("KeyError: 'label'", frames),
         compared=replace(CHANGED, changes=(Change("arguments", "ib", "ib 3"),)), excerpt=Excerpt("/x/train.py", lines),
     )  # fmt: skip
-    assert [each.text for each in cite_lines(find_clues(case))] == [
+    assert [each.text for each in cite_lines(case)] == [
         "Line 79 reads the argument (sys.argv[2])", "Line 73, in train, calls load",
         "Line 61, in load, raises KeyError: 'label'", "Line 22 defines BATCHES",
         "Last line of rank 3 before the error",
     ]  # fmt: skip
-    assert cite_lines(find_clues(case))[-1].code == "rank 3 step 2"
-    assert "uses the rank" not in explain_cause(find_clues(case))
+    assert cite_lines(case)[-1].code == "rank 3 step 2"
+    assert "uses the rank" not in explain_cause(case)
     own = replace(
         case, raised=UserException("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1")))
     )
     assert (
         "Line 73 of train.py uses the rank, and the argument is also the number of the rank that failed first."
-        in explain_cause(find_clues(own))
+        in explain_cause(own)
     )
     other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
-    assert "uses the rank" not in explain_cause(find_clues(other))
+    assert "uses the rank" not in explain_cause(other)
     main = replace(frames[0], path="/x/main.py")
     apart = replace(case, raised=UserException("x", (main, *frames[1:])))
-    assert next((each.text, each.line) for each in cite_lines(find_clues(apart))) == (
+    assert next((each.text, each.line) for each in cite_lines(apart)) == (
         "Line 79 of main.py reads the argument (sys.argv[2])", 0
     )  # fmt: skip
     alone = replace(case, compared=Comparison(), excerpt=None, raised=UserException("x", frames[2:]))
-    assert [each.line for each in cite_lines(find_clues(alone))] == [61, 0]
-    assert cite_lines(find_clues(replace(case, raised=None))) == ()
+    assert [each.line for each in cite_lines(alone)] == [61, 0]
+    assert cite_lines(replace(case, raised=None)) == ()
 
 
 def test_the_page_shows_where_it_leaves_out_lines_of_the_program() -> None:
-    lines = number_lines(Excerpt("/x.py", ((4, "a", False), (5, "b", True), (9, "c", False))))
-    assert [each.after_gap for each in lines] == [False, False, True]
+    lines = ((4, "a", False), (5, "b", True), (9, "c", False))
+    page = render_page(with_case(excerpt=Excerpt("/x.py", lines)))
+    shown = [
+        line.strip() for line in re.sub("<.*?>", "", page).splitlines() if re.match("( |▶) +[459] |        …", line)
+    ]
+    assert shown == ["4  a", "▶    5  b", "…", "9  c"]
 
 
 def test_an_alternative_belongs_to_the_step_before_it() -> None:
     steps = (NextStep("Fix it."), NextStep("Launch.", "launch a"), NextStep("Compare.", "launch b", instead=True))
     found = list_step_texts(replace(REPORT, steps=steps))
-    assert [[each.step.text for each in alternatives] for alternatives in found] == [
+    assert [[step.text for step, _ in alternatives] for alternatives in found] == [
         ["Fix it."], ["Launch.", "Compare."],
     ]  # fmt: skip
 
@@ -353,19 +351,17 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
     case = Case(
         FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=UserException("x", frames)
     )
-    assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(
-        find_clues(case)
-    )
+    assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
     two = replace(case, compared=replace(case.compared, changes=(replace(change, now="ib 3 4"),)))
-    assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(find_clues(two))
-    assert explain_cause(find_clues(case)).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
+    assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(two)
+    assert explain_cause(case).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
     assert find_argument_use(UserException("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
 
 
 def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     raised = UserException("KeyError", (UserFrame("/x/train.py", 51, "load"),))
     case = Case(RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y")
-    read, back, again = list_steps(find_clues(case))
+    read, back, again = list_steps(case)
     assert read.command == "sed -n 49,62p /x/train.py"
     assert read.where == "Type it on a login node; costs no GPU hours."
     assert back.text == ("If you did not want the argument 'sockets' (before: 'ib'): launch with 'ib', as in job 5.")
@@ -378,32 +374,30 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     )
     assert (again.command, again.instead) == ("cd /x && argosy launch y", True)
     inside = replace(case, search=replace(SEARCH, in_image=True))
-    assert next(list_steps(find_clues(inside))).command == "argosy run /x.sif -- sed -n 49,62p /x/train.py"
-    far = next(list_steps(find_clues(replace(case, ssh="login1"))))
+    assert next(list_steps(inside)).command == "argosy run /x.sif -- sed -n 49,62p /x/train.py"
+    far = next(list_steps(replace(case, ssh="login1")))
     assert (far.command, far.where) == (
         "ssh login1 'sed -n 49,62p /x/train.py'",
         "Type it on the machine from which you launched the job; costs no GPU hours.",
     )
-    shown = next(list_steps(find_clues(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),))))))
+    shown = next(list_steps(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),)))))
     assert (shown.text, shown.command, shown.section) == (
         "Look at line 51 of train.py, below, and at the lines with ▶ that lead to it.",
         "",
         "program",
     )
-    assert [each.command for each in list_steps(find_clues(replace(case, typed="", compared=Comparison())))][1:] == [
+    assert [each.command for each in list_steps(replace(case, typed="", compared=Comparison()))][1:] == [
         "sbatch /r/job.sh"
     ]
-    assert next(list_steps(find_clues(replace(case, search=None)))).command == "argosy logs 7"
-    assert [each.text for each in list_steps(find_clues(replace(case, facts=replace(RECORDED, advice="wait"))))] == [
-        "Wait."
-    ]
+    assert next(list_steps(replace(case, search=None))).command == "argosy logs 7"
+    assert [each.text for each in list_steps(replace(case, facts=replace(RECORDED, advice="wait")))] == ["Wait."]
 
 
 def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job() -> None:
     search = search_arguments("/x/train.py", CHANGED.changes[0])
     facts = replace(GOOD, record="/r")
     slow = Case(facts, COMMAND, (SLOW,), compared=CHANGED, search=search, profile="lumi-g")
-    find, repeat, check, devices = list_steps(find_clues(slow))
+    find, repeat, check, devices = list_steps(slow)
     assert find.command == "grep -nF -e sockets -e NCCL_ /x/train.py"
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"
     assert "on the nodes of this job" in repeat.text
@@ -412,8 +406,8 @@ def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job(
     assert devices.text.startswith("If step 3 finds no fault: ")
     assert devices.command.endswith("--follow -- ls /sys/class/infiniband")
     assert devices.where == "Type it on a login node; submits a job: 1 node, 8 GPUs, for a few seconds."
-    assert tuple(list_steps(find_clues(replace(slow, findings=())))) == ()
-    alone = [each.command.split(" ")[0] for each in list_steps(find_clues(replace(slow, compared=Comparison())))]
+    assert tuple(list_steps(replace(slow, findings=()))) == ()
+    alone = [each.command.split(" ")[0] for each in list_steps(replace(slow, compared=Comparison()))]
     assert alone == ["argosy", "argosy", "sbatch"]
 
 
@@ -631,7 +625,7 @@ def test_the_table_of_bandwidths_has_a_column_for_each_job() -> None:
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_timeline((Event(1, "submitted", Phase.QUEUE),)) == ""
+    assert [text for *_, text in list_bars((Event(1, "submitted", Phase.QUEUE),))] == ["in the queue 0 s"]
     assert draw_job_node("n", (), Node(), NetFacts()).startswith("<svg")
 
 
@@ -678,9 +672,11 @@ def test_the_durations_of_the_phases_are_summed_up() -> None:
         Event(0, "submitted", Phase.QUEUE), Event(5, "started", Phase.START), Event(10, "first", Phase.RUN),
         Event(140, "ended", Phase.QUEUE), Event(150, "again", Phase.START), Event(160, "ended", Phase.END),
     )  # fmt: skip
-    assert describe_phases(moments) == "in the queue 15 s, starting 15 s, running 2 min 10 s"
+    assert [text for _, text in sum_phases(moments)] == ["in the queue 15 s", "starting 15 s", "running 2 min 10 s"]
+    assert [seconds for _, seconds, _ in list_bars(moments)] == [5, 5, 130, 10, 10, 0]
     written = (*moments[:2], Event(10, "first output", Phase.RUN), moments[-1])
-    assert describe_phases(written) == "in the queue 5 s, until the first output 5 s, running 2 min 30 s"
+    texts = ["in the queue 5 s", "until the first output 5 s", "running 2 min 30 s"]
+    assert [text for _, text in sum_phases(written)] == texts
 
 
 def luminance(color: str) -> float:

@@ -15,9 +15,8 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.collect import collect_report
-from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.report.page import render_page, write_bundle
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
 from tests.unit.machines import make_host, make_session

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from argosy.core.errors import ToolFailed
 from argosy.diagnostics.scan import Vulnerability, parse_report, render_pins, render_scan, summarize
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
 
@@ -42,3 +45,10 @@ def test_nothing_found_is_an_empty_table() -> None:
     scan = parse_report({"dependencies": [{"name": "jinja2", "version": "3.1", "vulns": []}]}, "my.sif", LOCK)
     assert render_scan(scan) == []
     assert summarize(scan).startswith("known vulnerabilities: 0 in 1 Python packages")
+
+
+def test_a_scan_that_checked_no_package_is_an_error() -> None:
+    with pytest.raises(ToolFailed, match="checked none of the 1 Python packages") as error:
+        parse_report({"dependencies": REPORT["dependencies"][:1]}, "my.sif", LOCK)
+    assert "torch: Dependency not found on PyPI" in error.value.evidence
+    assert summarize(parse_report({"dependencies": []}, "my.sif", LOCK)).startswith("known vulnerabilities: 0 in 0")

@@ -79,13 +79,14 @@ def parse(text: str) -> Site:
 
 SRUN = """\
 #!/bin/sh
+[ "$1" = --gres=none ] || exit 1
 while [ "$1" != sh ]; do shift; done
 echo '*** welcome to node 1 ***'
 "$@" || code=$?
 echo 'slurmstepd: epilog of the task' >&2
 exit "${code:-0}"
 """
-"""A site whose prologs and epilogs of tasks print lines."""
+"""A site whose prologs and epilogs of tasks print lines, and whose steps get no GPUs."""
 
 
 def test_lines_of_prologs_and_epilogs_are_no_results(tmp_path: Path) -> None:
@@ -94,7 +95,8 @@ def test_lines_of_prologs_and_epilogs_are_no_results(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_PROCID": "1"}
     variables |= {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"}
-    head = "set -u; site=desk runtime=none image= program= first=node1 hosts=node1 suffix= masks= argosy_helpers=:\n"
+    head = "set -u; site=desk runtime=none image= program= first=node1 hosts=node1 suffix= masks= "
+    head += "step_options=--gres=none argosy_helpers=:\n"
     script = head + VALIDATE.read_text().partition("# ---- Signals")[0]
     subprocess.run(("/bin/sh", "-c", script), env=variables, cwd=tmp_path, check=True, capture_output=True, timeout=100)
     facts = {each.name: each.value for each in read_result(tmp_path / "argosy-validate-7.json").facts}

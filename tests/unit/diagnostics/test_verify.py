@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.bench.collectives_output import Measured, parse_bandwidth
+from argosy.bench.stored import list_earlier, render_history
 from argosy.cli.app import app
 from argosy.core.findings import Finding, State
 from argosy.core.parse import parse_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier, render_history
 from argosy.diagnostics.verify.evidence import expect, find_passed
 from argosy.diagnostics.verify.logs import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
@@ -172,9 +172,8 @@ def test_a_bandwidth_is_shown_beside_that_of_the_last_run_of_its_shape_that_pass
     measured = Measured(60.0, 1 << 30, "all_reduce")
     passed = find_passed(make_session(tmp_path), own, ANY)
     assert passed is not None
-    assert (passed.job.id, passed.measured) == ("2", Measured(85.0, 1 << 30, "all_reduce"))
-    earlier = EarlierRun("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"))
-    told = check(check_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
+    assert (passed.job.id, passed.net.measured) == ("2", Measured(85.0, 1 << 30, "all_reduce"))
+    told = check(check_run(NetFacts(measured=measured), (), TWO_NODES, ANY, passed), "bandwidth")
     assert told == Finding(
         "bandwidth", State.OK, "60 GB/s bus bandwidth; 85 GB/s in job 2 of 2026-11-22, the last run that passed"
     )

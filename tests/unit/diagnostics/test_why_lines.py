@@ -9,6 +9,23 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("image-target", "FATAL:   the image's architecture (arm64) could not run on the host's (amd64)"),
+    ("wrong-architecture", "FATAL:   exec ./train failed: exec format error"),
+    ("registry-denied", "FATAL: initializing source docker://ghcr.io/a/b:1: reading manifest 1 in ghcr.io/a/b: denied"),
+    ("image-architecture", "while getting config: no image satisfies requirements on platform linux/arm64"),
+    (
+        "image-not-readable",
+        "could not open image /a/b.sif: /a/b.sif is not readable by the current user",
+    ),
+    ("nvcc-missing", "MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)"),
+    ("dos-line-ends", "slurmstepd: error: execve(): bad interpreter(/bin/bash\r): No such file or directory"),
+    ("no-gpu-seen", "AssertionError: no CUDA device visible in this container"),
+    ("rank-variables", "KeyError: 'LOCAL_RANK'"),
+    (
+        "net-plugin-unused",
+        "n1:3:3 [1] NCCL INFO NET/Plugin: Could not find: libnccl-net-ofi.so.",
+    ),
+    ("timeout-command", "train exited with 124"),
     ("interrupted-by-hand", "CondaError: KeyboardInterrupt"),
     ("interrupted-by-hand", "ERROR: failed to solve: Canceled: context canceled"),
     ("mpi-header-of-newer-compiler", "Error: Array specification at (1) has more than 7 dimensions"),

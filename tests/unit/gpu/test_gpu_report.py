@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gpu.__main__ import PAGE
-from gpu.command import Reply, run
-from gpu.environment import fits
+from gpu.environment import Reply, fits, run
 from gpu.report import NOT_RUN, SCHEMA, Report, State, Step, parse_report, render_page, render_report
 from gpu.steps import Stage, all_steps, judge_probes, judge_ranks, judge_reply
 

@@ -105,6 +105,17 @@ def test_what_killed_processes_left_is_removed_even_if_no_entry_is(session: Sess
         assert list((cache / "work").iterdir()) == []
 
 
+def test_old_parts_of_notes_and_records_are_removed_and_new_ones_stay(session: Session) -> None:
+    for folder in (session.paths.cache / "digests", session.paths.runs / "7"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (".plan.json.7.0123abcd.part", ".new.json.7.0123abcd.part", ".mine.part"):
+            (folder / name).touch()
+        os.utime(folder / ".plan.json.7.0123abcd.part", (0, 0))
+        os.utime(folder / ".mine.part", (0, 0))
+        collect(Limits(0), session)
+        assert sorted(each.name for each in folder.glob(".*")) == [".mine.part", ".new.json.7.0123abcd.part"]
+
+
 def test_entries_of_a_running_process_stay_and_those_of_a_dead_one_go(session: Session) -> None:
     cache = session.paths.cache
     pin_entry(cache, "trees/one", waiting=session.waiting)

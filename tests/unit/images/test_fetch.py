@@ -1,7 +1,8 @@
-"""Images of the local Docker: the errors of docker 20.10 and 28."""
+"""Images of the local Docker, with the errors of docker 20.10 and 28, and of archives and layouts."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.host.probe import open_session
-from argosy.images.registry.fetch import _build_by_runtime, ask_image_id
+from argosy.images.registry.fetch import _build_by_runtime, ask_image_id, fetch_image
 from argosy.images.registry.references import parse_reference
 from tests.unit.machines import make_host, make_session
 
@@ -63,5 +64,19 @@ def test_only_programs_that_are_missing_are_named(tmp_path: Path) -> None:
         _build_by_runtime(
             parse_reference("docker://x/y"), tmp_path / "o", session, tmp_path, missing="umoci and mksquashfs"
         )
-    assert "umoci: not found" in error.value.evidence
+    assert error.value.evidence.startswith("not found: ")
+    assert "umoci" in error.value.evidence
     assert "mksquashfs" not in error.value.evidence + error.value.hint
+
+
+@pytest.mark.parametrize("special", ["layout/index.json", "layout/blobs/sha256/ab", "image.tar"])
+def test_a_pipe_in_an_archive_or_a_layout_is_refused_before_skopeo_waits_for_it(special: str, tmp_path: Path) -> None:
+    file = tmp_path / special
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(file)
+    runner = FakeRunner()
+    session = make_session(tmp_path, make_host("skopeo"), runner)
+    name = f"oci:{tmp_path / 'layout'}" if "layout" in special else f"oci-archive:{file}"
+    with pytest.raises(UsageError, match=f"{special} is a device or a pipe"):
+        fetch_image(parse_reference(name), session)
+    assert not runner.seen

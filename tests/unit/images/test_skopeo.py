@@ -23,6 +23,7 @@ from argosy.images.registry.skopeo import (
     parse_manifest,
     plan_copy,
     plan_manifest,
+    plan_push,
     render_source,
 )
 from tests.unit.machines import make_session
@@ -50,6 +51,7 @@ SAID = [
     (Fault.NETWORK, "dial tcp 127.0.0.1:1: connect: connection refused", ToolFailed),
     (Fault.NETWORK, "dial tcp: lookup nosuch.invalid on 10.0.0.1:53: no such host", ToolFailed),
     (Fault.NETWORK, "net/http: TLS handshake timeout", ToolFailed),
+    (Fault.SILENT, "skopeo: no data for 90 seconds", ToolFailed),
     (Fault.SERVER, "received unexpected HTTP status: 503 Service Unavailable", ToolFailed),
     (Fault.FULL, "writing blob: write /x/oci-put-blob: no space left on device", CheckFailed),
     (Fault.ARCH, 'no image found in manifest list for architecture amd64, variant "", OS linux', ImageError),
@@ -111,6 +113,12 @@ def test_tls_is_left_out_for_the_named_registries_only() -> None:
     assert not is_insecure(parse_reference("oci:reg.example"), named)
 
 
+def test_only_reading_from_a_registry_ends_when_no_data_arrives() -> None:
+    assert plan_manifest(REFERENCE, WAY).idle == plan_copy(REFERENCE, WAY, "l:i").idle > 60
+    assert not plan_manifest(parse_reference("oci:d"), WAY).idle
+    assert not plan_push("l:i", REFERENCE, WAY, digest_file="d").idle
+
+
 def test_a_manifest_gives_size_and_digest() -> None:
     text = json.dumps({"layers": [{"size": 3}, {"size": 4}], "config": {}})
     assert parse_manifest(text, "amd64", "it").size == 7
@@ -134,7 +142,17 @@ def test_an_image_for_other_machines_only_is_refused_with_both_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "5", '{"manifests": [{}]}', '{"layers": [5]}', '{"layers": [{"size": "x"}]}']
+    "text",
+    [
+        "",
+        "[]",
+        "5",
+        '{"manifests": [{}]}',
+        '{"layers": [5]}',
+        '{"layers": [{"size": "x"}]}',
+        '{"layers": [{"size": -1}]}',
+        '{"layers": [{"size": 4611686018427387904}]}',
+    ],
 )
 def test_an_unreadable_manifest_is_an_image_error(text: str) -> None:
     with pytest.raises(ImageError, match="cannot read the manifest"):
@@ -180,6 +198,7 @@ def test_an_engines_failed_pull_is_explained(said: str, told: str) -> None:
         (["writing blob: happened during read: unexpected EOF", ""], 2, None),
         (["reading blob: invalid status code from registry 503 (Service Unavailable)"] * 3, 3, ToolFailed),
         (["manifest unknown"], 1, UsageError),
+        (["skopeo: no data for 90 seconds", ""], 2, None),
     ],
 )
 def test_a_copy_continues_after_the_connection_was_cut(

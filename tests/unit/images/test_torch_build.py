@@ -67,6 +67,18 @@ def test_a_dry_run_shows_a_row_for_what_a_launch_would_refuse() -> None:
     assert (row.value, "built for the CPU only" in row.why) == ("2.6.0+cpu", True)
 
 
+def test_a_dry_run_recognises_the_torch_of_pypi_by_its_nvidia_packages() -> None:
+    def rows(*packages: str) -> list[str]:
+        image = Image("/x.sif", ImageKind.SIF, "", "amd64", packages=frozenset(("torch", *packages)), torch="2.15.0")
+        container = container_of(image)
+        shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), Purpose.SHOW)
+        return [choice.why for choice in shown.choices if choice.key == "torch"]
+
+    assert rows() == []
+    (why,) = rows("nvidia-nccl-cu13")
+    assert "torch 2.15.0 was built for cuda" in why
+
+
 def test_an_image_elsewhere_passes_with_a_note() -> None:
     notes: list[str] = []
 

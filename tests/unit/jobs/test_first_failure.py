@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.jobs.first_failure import RankEnd, find_first_failure
+from argosy.launch.script.helpers import render_script_functions
 
 SRUN = """\
 epoch 1
@@ -196,13 +199,22 @@ srun: error: node1: task 0: Exited with exit code 143
     assert find_first_failure(text + "srun: error: node1: task 2: Exited with exit code 6\n") == RankEnd(2, "node1", 6)
 
 
+STOPS = re.compile(r'\bstop "(the .*?)"')
+
+
 @pytest.mark.parametrize(
-    "said", ["the command of --before failed (code 3)", "the image cannot be copied to /x on every node"]
+    "said",
+    STOPS.findall("\n".join(render_script_functions("stage_image; run_before")).replace("$argosy_staged", "/x y")),
 )
 def test_a_failure_before_the_ranks_begin_is_not_a_ranks(said: str) -> None:
+    """Each message of the script, because srun reports the tasks of these steps, too."""
     task = "srun: error: node1: task 0: Exited with exit code 3\n"
     assert find_first_failure(f"{task}argosy: {said}\n") is None
     assert find_first_failure(task) == RankEnd(0, "node1", 3)
+
+
+def test_three_steps_before_the_ranks_may_fail() -> None:
+    assert len(STOPS.findall("\n".join(render_script_functions("stage_image; run_before")))) == 3
 
 
 def test_mpirun_names_the_rank_that_a_signal_ended() -> None:

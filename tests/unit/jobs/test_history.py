@@ -61,7 +61,7 @@ def test_values_that_slurm_does_not_know_are_not_shown(state: Path, monkeypatch:
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     assert ask().output == "7  train  main  1 node  0:00  waits in the queue\n"
     shown = dict(line.split(maxsplit=1) for line in ask("show", "7").output.splitlines())
-    assert shown.keys() == {"id", "state", "kind", "meaning", "output", "restarts"}
+    assert shown.keys() == {"job", "state", "output"}
 
 
 def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.cli import cmd_top
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
 from argosy.core.errors import UsageError
 from argosy.core.locks import this_owner
@@ -229,8 +230,9 @@ def test_ranks_that_need_attention_are_shown_first() -> None:
 
 def test_a_job_in_lines() -> None:
     view = JobView("7", "train", "running", "runs", measured=100.0, ranks=ranks(RankState.RUNNING, RankState.HUNG))
-    title, problem, heads, *rows, hint = plain_lines(replace(view, problem="no answer"), 130.0)
-    assert title == "job 7 train · runs · 2 ranks: 1 running, 1 hung · 30 s ago"
+    title, problem, heads, *rows, hint = plain_lines(replace(view, problem="no answer"))
+    assert title == "job 7 train · runs · 2 ranks: 1 running, 1 hung"
+    assert render_title(view, 130.0) == f"{title} · 30 s ago"
     assert (problem, heads.split()[0], len(rows)) == ("  no answer", "RANK", 2)
     assert hint.endswith("argosy top 7 --stacks")
     assert render_title(JobView("7", "train", "ended", "ended with an error", code=3), 0.0).endswith("error (code 3)")
@@ -244,6 +246,18 @@ def test_a_waiting_job_shows_its_expected_start() -> None:
     assert describe_waiting(known) == f"waits in the queue (Priority); {expected}"
 
 
+def test_a_file_gets_the_view_again_only_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch, _ = watched(tmp_path)
+    waits = JobView("7", "train", "waiting", "waits in the queue")
+    views = iter([waits, waits, replace(waits, kind="ended", meaning="was cancelled", code=143)])
+    monkeypatch.setattr(JobWatch, "follow", lambda *_: views)
+    cmd_top.print_changes(watch, 1.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("job ")]
+    assert lines == ["job 7 train · waits in the queue", "job 7 train · was cancelled (code 143)"]
+
+
 RUNNING_JOB = "JobId=7 JobName=train JobState=RUNNING NumNodes=2 NodeList=node[9-10] StdOut=/nowhere/7.out\n"
 
 
@@ -251,6 +265,17 @@ def watched(tmp_path: Path) -> tuple[JobWatch, FakeRunner]:
     """Watch a job whose nodes reply."""
     runner = FakeRunner([(("scontrol",), Reply(0, RUNNING_JOB, "")), (("timeout",), Reply(0, REPLY, ""))])
     return JobWatch(make_session(tmp_path, HOST, runner), "7"), runner
+
+
+def test_a_suspended_job_is_not_measured_until_it_runs_again(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    runner.replies[0] = (("scontrol",), Reply(0, RUNNING_JOB.replace("RUNNING", "SUSPENDED"), ""))
+    watch = JobWatch(make_session(tmp_path, HOST, runner), "7")
+    view = watch.refresh()
+    assert (view.kind, view.meaning, view.ranks) == ("waiting", "is suspended", ())
+    assert not [command for command in runner.seen if command.argv[0] == "timeout"], "srun would wait for long"
+    runner.replies[0] = (("scontrol",), Reply(0, RUNNING_JOB, ""))
+    assert watch.refresh().counts == "2 ranks: 2 running"
 
 
 def test_a_refresh_is_one_step_and_asks_slurm_nothing_else(tmp_path: Path) -> None:

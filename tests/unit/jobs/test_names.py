@@ -163,6 +163,9 @@ def test_attach_enters_the_newest_job_of_a_name_and_no_run_on_this_machine(tmp_p
     attach(session, "train", ("hostname",))
     step = runner.seen[-1].argv
     assert (step[0], "--jobid=9" in step, step[-1]) == ("srun", True, "hostname")
+    runner.replies[0] = shown("9", "SUSPENDED")
+    with pytest.raises(UsageError, match="job 9 is suspended: Slurm starts nothing in it"):
+        attach(session, "train", ("hostname",))
     with pytest.raises(UsageError, match=f"{run.name} is a run on this machine"):
         attach(session, "local", ())
     with pytest.raises(UsageError, match="there is no job or session 'trian'"):
@@ -268,9 +271,23 @@ def test_logs_show_report_and_diff_accept_a_name(state: Path, tmp_path: Path) ->
     said = ask("logs", "train")
     assert "hello\n" in said.output
     assert f"run {new.name} is the newest of 2 jobs with the name 'train'" in said.output
-    assert f"id        {new.name}" in ask("jobs", "show", "train").output
+    assert f"run            {new.name}" in ask("jobs", "show", "train").output
+    assert "state          FAILED (ended with an error)\n" in ask("jobs", "show", "train").output
     ask("report", "train", "--output", str(tmp_path / "page.html"))
     assert new.name in (tmp_path / "page.html").read_text()
     record(state, 3, "7", "one")
     record(state, 4, "8", "two")
     assert ask("jobs", "diff", "one", "two").output.startswith("job 7: ")
+
+
+def test_a_file_with_a_similar_name_is_suggested(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(state, 3, "7", "one")
+    (tmp_path / "train-12.out").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for command in ("why", "verify"):
+        said = ask(command, "train-21.out")
+        assert "there is no log 'train-21.out'" in str(said.exception)
+        assert said.exception.hint.startswith("did you mean train-12.out? ")  # type: ignore[union-attr]
+    for name in ("train-12.out", "train-21.out"):
+        said = ask("logs", name)
+        assert said.exception.hint.startswith("to explain a file: argosy why train-12.out; ")  # type: ignore[union-attr]

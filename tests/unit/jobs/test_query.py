@@ -21,7 +21,7 @@ from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
-from argosy.jobs.query import JobFacts, find_job, list_jobs
+from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
 from argosy.jobs.record import Submission, find_record, read_submission
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
@@ -58,6 +58,19 @@ def test_variables_of_the_user_for_squeue_hide_no_job(tmp_path: Path) -> None:
     assert list_jobs(place) == ()
     assert isinstance(place.runner, FakeRunner)
     assert place.runner.seen[0].env == {"PATH": "/bin", "SLURM_CONF": "/slurm.conf"}
+
+
+def test_a_job_that_was_cancelled_before_it_had_nodes_wrote_no_output_elsewhere(tmp_path: Path) -> None:
+    told = Reply(0, "7|CANCELLED by 2001|0:0|None assigned|7\n", "")
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
+    facts = replace(facts, output="/shared/7.out")
+    assert (facts.nodes, facts.code, is_output_elsewhere(facts)) == ("", 143, False)
+
+
+def test_a_reason_of_several_words_is_printed_as_squeue_does(tmp_path: Path) -> None:
+    text = "JobId=7 JobState=PENDING Reason=ReqNodeNotAvail,_Reserved_for_maintenance StdOut=/x/7.out\n"
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, text, ""))]), "7")
+    assert facts.reason == "ReqNodeNotAvail, Reserved for maintenance"
 
 
 class Telling:
@@ -479,6 +492,9 @@ def test_a_task_of_a_job_without_an_array_is_not_found(tmp_path: Path) -> None:
         find_job(session(tmp_path, replies), "7_3")
     (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
     assert find_job(session(tmp_path, replies), "7_3").record == str(record)
+    for other in ("7_6", "7+1"):
+        with pytest.raises(UsageError, match=re.escape(f"there is no job {other}")):
+            find_job(session(tmp_path, replies), other)
     assert find_job(session(tmp_path, replies), "7_[2-5%1]").id == "7"
 
 

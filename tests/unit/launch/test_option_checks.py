@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
+from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
 from argosy.core.store import write_script
@@ -38,7 +39,7 @@ from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
-from argosy.sites.profile_parts import Avoid, Option
+from argosy.sites.profile_parts import Avoid, Option, SiteBind
 from argosy.sites.software import Modules
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -88,6 +89,48 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
     assert "--constraint=MI300A" in plan(there).directives
     made = plan(there, options=JobOptions(constraint="MI250"))
     assert [each for each in made.directives if "constraint" in each] == ["--constraint=MI250"]
+
+
+def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_commands() -> None:
+    option = Option(to="srun-always", word="--gres=none", why="steps get no GPUs", source="https://e.org")
+    there = msgspec.structs.replace(LAB, options=(option,))
+    made = plan(there, stage_to="/local", wanted=Wanted(nodes=2))
+    assert "argosy_step_options=--gres=none" in made.script
+    assert made.step_options == ("--gres=none",)
+    assert "argosy_step_options=" not in plan(stage_to="/local", wanted=Wanted(nodes=2)).script
+
+
+def test_a_test_of_each_node_is_not_told_to_start_a_rank_per_gpu() -> None:
+    node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
+    there, wanted = msgspec.structs.replace(LAB, node=node), Wanted(nodes=2, ranks=2, gpus_per_node=4)
+    usual: dict[str, Any] = {"wanted": wanted, "why_gpus": "the default", "launcher": "none"}
+    assert any("a rank per GPU" in line for line in doubtful_choices(plan(there, **usual).choices))
+    assert not [*doubtful_choices(plan(there, **usual, independent_ranks=True).choices)]
+
+
+def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them() -> None:
+    node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
+    partitions = (Partition(name="gpu", choose=True), Partition(name="hopper", gpus=8))
+    there = msgspec.structs.replace(LAB, node=node, partitions=partitions)
+    with pytest.raises(UsageError) as caught:
+        plan(there, wanted=Wanted(nodes=2, gpus_per_node=8))
+    assert caught.value.hint == "use --partition hopper, or more nodes: --nodes 4 --gpus-per-node 4"
+    asked = JobOptions(partition="hopper")
+    assert "--gpus-per-node=8" in plan(there, wanted=Wanted(nodes=2, gpus_per_node=8), options=asked).directives
+    with pytest.raises(UsageError) as caught:
+        plan(there, wanted=Wanted(nodes=2, gpus_per_node=16))
+    assert caught.value.hint == "use more nodes: --nodes 8 --gpus-per-node 4"
+
+
+def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_others_only() -> None:
+    option = Option(
+        to="sbatch", word="--qos=hopper", when={"partition": "hopper"}, why="its QOS", source="https://e.org"
+    )
+    slurm = msgspec.structs.replace(LAB.slurm, required=("qos",))
+    there = msgspec.structs.replace(LAB, options=(option,), slurm=slurm)
+    assert "--qos=hopper" in plan(there, options=JobOptions(partition="hopper")).directives
+    with pytest.raises(SiteError, match="rejects jobs without --qos"):
+        plan(there, options=JobOptions(partition="ampere"))
 
 
 # Elastic
@@ -520,6 +563,33 @@ def test_pmi2_is_refused_if_the_runtime_closes_its_file() -> None:
     assert "--mpi=pmix" in plan(image=SQUASHFS, host=NODES, mpi="pmix", **asked).script
 
 
+def test_the_home_is_bound_on_nodes_that_have_it() -> None:
+    host = replace(HOST, cwd="/work")
+    job = plan(host=host)
+    for script in (job.script, job.attach):
+        assert re.search(r" check_node \S+ apptainer '' /home/alice ", script)
+        assert " -B /work --pwd /work " in script
+    paths = SiteBind(paths=("/opt/cray",), if_there=True)
+    assert " apptainer '' '/home/alice /opt/cray' " in plan(replace(LAB, binds=(paths,)), host=host).attach
+    bwrap = plan(host=replace(make_host("bwrap", "sbatch"), cwd="/work")).script
+    assert "--bind-try /home/alice /home/alice" in bwrap
+
+
+@pytest.mark.parametrize(
+    ("home", "binds"), [("/home/alice", (Bind("/scratch/a", "/home/alice/.cache"),)), ("/home/al ice", ())]
+)
+def test_a_home_that_cannot_be_bound_later_is_always_bound(home: str, binds: tuple[Bind, ...]) -> None:
+    """Below it, another mount would be hidden; and a script passes the paths as a list."""
+    host = replace(HOST, cwd="/work", person=replace(HOST.person, home=home))
+    job = plan(host=host, container=ContainerRequest(binds=binds))
+    assert " apptainer '' '' " in job.script
+    assert f"{home},/work" in job.script
+
+
+def test_a_private_home_is_not_bound() -> None:
+    assert "/home/alice" not in plan(host=replace(HOST, cwd="/work"), container=ContainerRequest(contain=True)).script
+
+
 def test_a_shell_in_a_job_loads_the_modules_of_the_site_first() -> None:
     attach = plan(replace(LAB, modules=Modules(purge=True, load=("singularity",)))).attach
     assert attach.index("module purge\nmodule load singularity ||\n") < attach.index("\nexec ")
@@ -675,6 +745,13 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
     with pytest.raises(UsageError, match="fewer cores than ranks") as caught:
         inside(environment={**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "1(x2)"})
     assert caught.value.hint.startswith("allocate more cores, for example salloc --cpus-per-task=4")
+
+
+def test_ranks_without_gpus_share_the_cores_of_an_allocation() -> None:
+    made = inside(replace(GPUS, node=Node(cores=64)), environment={**INSIDE, "SLURM_GPUS_ON_NODE": ""})
+    assert (made.shape.gpus_per_node, made.shape.cpus_per_rank) == (0, 0)
+    assert next(row for row in made.choices if row.key == ChoiceKey.CORES_PER_RANK).why.endswith("of the allocation")
+    assert "    share_cores " in made.script
 
 
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:

@@ -44,11 +44,11 @@ from argosy.launch.launchers.launcher import (
 )
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_launch
-from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT, OWN_FOLDERS
+from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.shape import choose_job_shape
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
-from argosy.sites.profile import Node, Site, Slurm
+from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Setting
 from argosy.sites.software import LauncherPolicy
 from argosy.slurm.sbatch import JobOptions
@@ -142,10 +142,52 @@ def test_a_core_on_each_of_several_nodes_is_a_warning(wanted: Wanted, *, warns: 
     assert ("of the 56 cores of a node" in cores.why) is warns
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "none"])
+def test_ranks_without_gpus_share_the_cores_of_whole_nodes(launcher: str) -> None:
+    whole = replace(LAB, slurm=Slurm(whole_nodes=True))
+    parts = replace(LAB, partitions=(Partition(name="all", whole_nodes=True),))
+    jobs = (
+        plan(whole, wanted=Wanted(ranks=2), launcher=launcher),
+        plan(parts, wanted=Wanted(ranks=2), launcher=launcher, options=JobOptions(partition="all")),
+        plan(LAB, wanted=Wanted(ranks=2), launcher=launcher, options=JobOptions(exclusive=True)),
+    )
+    for job in jobs:
+        assert "    share_cores  # sets argosy_node_cores, argosy_cores_per_rank\n" in job.script
+        assert not any(line.startswith("--cpus-per-task") for line in directives(job.script))
+        assert "--ntasks-per-node=2" in directives(job.script)
+        assert "whole nodes" in next(row for row in job.choices if row.key == ChoiceKey.CORES_PER_RANK).why
+        assert "warn_few_cores" not in job.script, "a rank per core is usual without GPUs"
+
+
+def test_cores_that_were_requested_on_whole_nodes_are_kept() -> None:
+    job = plan(replace(LAB, slurm=Slurm(whole_nodes=True)), wanted=Wanted(ranks=2, cpus_per_rank=3))
+    assert "--cpus-per-task=6" in directives(job.script)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "of_task", "cores"),
+    [
+        ("72(x2),36", "", "36 18"),
+        ("8", "", "8 4"),
+        ("8,16(x3)", "", "8 4"),
+        ("1", "", "1 1"),
+        ("6", "6", "6 3"),
+        ("8", "2", "8 2"),
+    ],
+)
+def test_ranks_share_the_cores_of_the_smallest_node(allocated: str, of_task: str, cores: str) -> None:
+    lines = "\n".join(render_script_functions("share_cores"))
+    script = f'argosy_ranks_per_node=2\n{lines}\nshare_cores\necho "$argosy_node_cores $argosy_cores_per_rank"'
+    there = {"SLURM_JOB_CPUS_PER_NODE": allocated, "PATH": os.environ["PATH"]}
+    there |= {"SLURM_CPUS_PER_TASK": of_task} if of_task else {}
+    ran = subprocess.run(("/bin/sh", "-euc", script), env=there, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (f"{cores}\n", "")
+
+
 def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
     by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
-    assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_cores_per_rank}"' in by_rank
+    assert '--cpus-per-task="$argosy_cores_per_rank"' in by_rank
     by_node = plan(site, wanted=Wanted(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_node_cores}"' in by_node
 
@@ -154,6 +196,7 @@ def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     ("launcher", "cpus", "each", "code"),
     [
         ("srun", "13(x2),16", "", 2),
+        ("srun", "16,13(x2)", "", 2),
         ("torchrun", "13", "", 2),
         ("srun", "14(x2)", "", 9),
         ("torchrun", "", "", 9),

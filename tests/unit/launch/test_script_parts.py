@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,14 @@ from argosy.jobs.outputs import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
-from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
+from argosy.launch.script.parts import (
+    Resume,
+    plan_resume,
+    render_modules,
+    render_rendezvous,
+    render_requeue,
+    script_shell,
+)
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
@@ -367,6 +375,14 @@ def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message
     assert "a rule of this site rejects the job" in error.hint
 
 
+def test_the_reason_before_the_final_message_of_slurm_gives_the_hint() -> None:
+    text = (
+        "sbatch: error: Memory specification can not be satisfied\n"
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    )
+    assert "--mem" in explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name).hint
+
+
 def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
     text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
@@ -389,6 +405,17 @@ def load_module(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads])
     there = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)}
     return subprocess.run(["/bin/sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
+def test_modules_load_although_the_profile_of_the_site_is_for_bash_only(tmp_path: Path) -> None:
+    profile = tmp_path / "profile"
+    profile.write_text('module() { echo "module $*"; }\nexport -f module\n')
+    loads = list(render_modules(Modules(load=("ccl/1.0",))))
+    lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads, "echo started"])
+    words = (script_shell(Modules(load=("ccl/1.0",))), "-c", lines.replace("/etc/profile", str(profile)))
+    ran = subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "module load ccl/1.0\nstarted\n", "")
 
 
 def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tmp_path: Path) -> None:
@@ -441,6 +468,29 @@ def test_the_programs_around_a_rank_keep_variables_of_any_name(
     assert {f"{name}={value}" for name, value in mine.items()} <= set(told.splitlines())
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("name", "first", "address"),
+    [
+        ("localhost", "localhost", "localhost"),
+        ("a.invalid", "127.0.0.1", "127.0.0.1"),
+        ("a.invalid", "b.invalid", "a.invalid"),
+    ],
+)
+def test_a_node_of_an_elastic_run_is_found_at_its_address_if_its_name_has_none(
+    shell: str, name: str, first: str, address: str, tmp_path: Path
+) -> None:
+    """Any node may become the first one, so the address of the rendezvous alone is not enough."""
+    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\necho "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    there = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"), "1")
+    there |= {"SLURMD_NODENAME": name, "MASTER_ADDR": first, "MASTER_PORT": "1", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    line = [shell, "-c", ELASTIC, ELASTIC.name, "", "--nnodes=1:2", "train.py"]
+    ran = subprocess.run(line, env=there, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f" --local-addr={address} " in ran.stdout
+    assert ran.stderr == ""
+
+
 def test_a_node_binds_a_temporary_folder_with_a_blank_and_the_certificates_that_it_has(tmp_path: Path) -> None:
     temporary, authority = tmp_path / "of a job", tmp_path / "site.pem"
     temporary.mkdir()
@@ -451,6 +501,15 @@ def test_a_node_binds_a_temporary_folder_with_a_blank_and_the_certificates_that_
     done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
     assert f"APPTAINER_BIND={tmp_path},{temporary},{authority}" in done.stdout.splitlines()
     assert "argosy_binds=of the main part" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("family", ["APPTAINER", "SINGULARITY"])
+def test_the_mounts_of_a_module_that_the_job_loaded_are_kept(family: str, tmp_path: Path) -> None:
+    line = ["/bin/sh", "-c", CHECK_NODE, CHECK_NODE.name, "/", "sh", "", str(tmp_path), "env"]
+    env = {"PATH": "/usr/bin:/bin", f"{family}_BIND": "/pfs,/opt/x:/opt/y:ro"}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    mounts = f"/pfs,/opt/x:/opt/y:ro,{tmp_path}"
+    assert {f"APPTAINER_BIND={mounts}", f"SINGULARITY_BIND={mounts}"} <= set(done)
 
 
 def test_the_log_of_a_rank_keeps_the_output_of_the_run_before(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class TestChannels:
         [
             ("conda-forge", ["https://conda.anaconda.org/conda-forge"]),
             ("pytorch/label/nightly", ["https://conda.anaconda.org/pytorch/label/nightly"]),
-            ("defaults, bioconda", [*Condarc().defaults, "https://conda.anaconda.org/bioconda"]),
+            ("defaults, bioconda", [*Condarc().default_channels, "https://conda.anaconda.org/bioconda"]),
             ("conda-forge, nodefaults", ["https://conda.anaconda.org/conda-forge"]),
             ("https://a.example/x/, https://a.example/x", ["https://a.example/x"]),
             (
@@ -168,7 +168,7 @@ class TestCondarc:
         (tmp_path / ".condarc").write_text("channel_alias: https://a.example\nssl_verify: false\n")
         (tmp_path / "mine").write_text("channel_alias: https://b.example\nchannel_priority: disabled\n")
         condarc = read_condarc({"CONDARC": str(tmp_path / "mine")}, tmp_path)
-        assert (condarc.alias, condarc.verify, condarc.priority) == ("https://b.example", "False", "Disabled")
+        assert (condarc.channel_alias, condarc.ssl_verify, condarc.priority) == ("https://b.example", False, "Disabled")
         assert condarc.files == (str(tmp_path / ".condarc"), str(tmp_path / "mine"))
 
     @pytest.mark.parametrize("text", ["[1", "- a\n", "channel_priority: sometimes\n", "custom_channels: [a]\n"])

@@ -195,6 +195,14 @@ def test_no_credential_of_a_channel_ends_in_a_lock_or_bill() -> None:
     assert "planted" not in render_lock(lock) + render_sbom(lock)
 
 
+def test_a_lock_over_an_image_with_a_complete_lock_lists_all_packages() -> None:
+    base = LockedBase("/sw/images/python.sif", "sha256:" + "a" * 64, 1, "amd64", listed=True)
+    lock = replace(LOCK, base=base, packages=(), steps=(), stages=())
+    assert lists_all_python(parse_lock(render_lock(lock), "x"))
+    assert not lists_all_python(replace(lock, base=replace(base, listed=False)))
+    assert '"listed"' not in render_lock(replace(lock, base=replace(base, listed=False)))
+
+
 @pytest.mark.parametrize(
     ("reference", "packages", "steps", "complete"),
     [

@@ -179,9 +179,9 @@ def test_a_poetry_project_with_dynamic_dependencies_is_refused_with_its_lock_fil
 @pytest.mark.parametrize(
     ("table", "noted"),
     [
-        ('[tool.poetry.group.dev.dependencies]\npytest = "*"', "[tool.poetry.group] are not installed: dev"),
-        ('[tool.pdm.dev-dependencies]\ntest = ["pytest"]', "[tool.pdm.dev-dependencies] are not installed: test"),
-        ('[tool.hatch.envs.default]\ndependencies = ["pytest"]', "[tool.hatch.envs] are not installed: default"),
+        ('[tool.poetry.group.dev.dependencies]\npytest = "*"', "[tool.poetry] are not installed: pytest"),
+        ('[tool.pdm.dev-dependencies]\ntest = ["pytest"]', "[tool.pdm] are not installed: pytest"),
+        ('[tool.hatch.envs.default]\ndependencies = ["pytest"]', "[tool.hatch.envs] are not installed: pytest"),
         ('[tool.pixi.pypi-dependencies]\nx = { path = "." }\nrequests = "*"', "[tool.pixi] are not installed"),
         ('[tool.pixi.target.linux-64.dependencies]\ncuda = "*"', "[tool.pixi] are not installed"),
         ('[tool.pixi.feature.gpu.target.linux-64.dependencies]\ncuda = "*"', "[tool.pixi] are not installed"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import ContainerRequest, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import ShellHelper
 from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
 from argosy.runtimes.image_entry import plan_entry
+from argosy.runtimes.runtime import SCRIPTS
 from argosy.sites.profile_parts import Base
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host
@@ -92,3 +95,15 @@ def test_a_runtime_that_pulls_the_image_runs_no_start_script() -> None:
 
 def test_the_option_reaches_the_request() -> None:
     assert parse_container({"enter": "run"}, {}).enter == "run"
+
+
+def test_the_usual_folders_end_a_search_path_that_an_image_sets_without_them(tmp_path: Path) -> None:
+    (tmp_path / "10.sh").write_text("export PATH=/image/bin:/bin\n")
+    text = (SCRIPTS / "enter_image.sh").read_text().replace("/.singularity.d/env", str(tmp_path))
+    script = text.replace("@DEFAULT_PATH@", DEFAULT_PATH)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", "", "0", "/usr/bin/env"], capture_output=True, text=True, check=True
+    )
+    path = next(line for line in done.stdout.splitlines() if line.startswith("PATH="))
+    assert path == "PATH=/image/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin"
+    assert "argosy_" not in done.stdout

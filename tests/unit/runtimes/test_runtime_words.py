@@ -316,7 +316,10 @@ def test_links_on_the_way_to_a_folder_are_found_with_their_targets(tmp_path: Pat
 
 def test_binds_of_a_sites_modules_are_read() -> None:
     environment = {"SINGULARITY_BIND": "/pfs,/scratch:/s:ro", "APPTAINER_BINDPATH": " /pfs:/pfs ,"}
-    assert parse_bind_variables(environment) == (Bind("/pfs", "/pfs"), Bind("/scratch", "/s", read_only=True))
+    assert parse_bind_variables(environment) == {
+        Bind("/pfs", "/pfs"): "SINGULARITY_BIND",
+        Bind("/scratch", "/s", read_only=True): "SINGULARITY_BIND",
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import render_explained
 from argosy.core.errors import UsageError
-from argosy.core.model import ContainerRequest, Variable
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
@@ -20,10 +20,11 @@ from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import note_target
+from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.sites.load import Machine, detect_sites, machine_here
-from argosy.sites.read import DATA, read_site, site_names
+from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -324,6 +325,19 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     assert row["why"] == "from this folder; it replaces the shipped profile lumi-g"
     assert run_app(["launch", "/x/x.sif", "--site", "argosy-sites/lumi-g.toml", *words[4:]]) == 0
     assert "profile =" not in capsys.readouterr().out
+
+
+def test_a_launch_notes_a_profile_of_the_folder_or_that_replaces_a_shipped_one_only(tmp_path: Path) -> None:
+    project, user = tmp_path / "project", tmp_path / "user"
+    for folder, name in ((project, "here"), (user, "mine"), (user, "lumi-g")):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.toml").touch()
+    found = (describe_source(name, (project, user, DATA)) for name in ("here", "mine", "lumi-g"))
+    rows = [Choice(ChoiceKey.PROFILE, str(path), why, "search path") for path, why in found]
+    assert [*plan_notes(tuple(rows))] == [
+        f"profile {project}/here.toml: from this folder",
+        f"profile {user}/lumi-g.toml: not shipped with Argosy; it replaces the shipped profile lumi-g",
+    ]
 
 
 def test_only_the_callers_network_variables_are_forced() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from argosy.cli.__main__ import run_app
 from argosy.core.errors import SiteError
+from argosy.core.model import Mark
 from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import parse_ranges, plan_masks
@@ -115,6 +116,13 @@ def test_an_invalid_choice_is_refused_with_its_line(tmp_path: Path) -> None:
     assert error.evidence == f"{tmp_path}/x.toml:5: slurm.gpu_option: 'tres' is not one of its values"
     assert error.hint == "did you mean 'gres'?"
     assert refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "x"\n').hint == "use one of gpus-per-node, gres, none"
+
+
+def test_a_site_cannot_start_all_programs_with_ray_and_is_told_why(tmp_path: Path) -> None:
+    error = refusal(tmp_path, LEAST + '[launcher]\ndefault = "ray"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:5: launcher.default: 'ray' is not one of its values"
+    assert "first node only" in error.hint
+    assert "--launcher ray" in error.hint
 
 
 def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -346,7 +354,14 @@ def test_an_unknown_partition_is_left_to_slurm_with_a_note() -> None:
     partition, (row,) = choose_partition(read_site("lumi-g"), "secret", Demand(1, 8))
     assert partition is None
     assert (row.key, row.value, row.source) == ("partition", "secret", "option")
+    assert row.mark is Mark.DOUBTFUL, "a warning before the submission"
     assert "standard-g" in row.why
+
+
+def test_of_several_partitions_only_the_unknown_ones_have_a_note() -> None:
+    assert choose_partition(read_site("lumi-g"), "standard-g,small-g", Demand(1, 8)) == (None, ())
+    _, (row,) = choose_partition(read_site("lumi-g"), "standard-g,smal-g", Demand(1, 8))
+    assert (row.value, "did you mean small-g?" in row.why) == ("smal-g", True)
 
 
 def test_the_time_limit_follows_the_size_of_the_job() -> None:

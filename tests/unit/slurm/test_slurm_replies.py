@@ -8,10 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.errors import ToolFailed, UsageError
-from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
-from argosy.slurm.calls import may_be_done, says_no_answer
+from argosy.core.errors import ArgosyError, ToolFailed, UsageError
+from argosy.core.process import Command, FakeRunner, Reply
+from argosy.jobs.queues import (
+    Account,
+    Qos,
+    Queue,
+    list_qos,
+    list_queues,
+    parse_associations,
+    parse_qos,
+    parse_sinfo,
+    render_accounts,
+    with_partition_qos,
+)
+from argosy.slurm.calls import explain_sbatch, may_be_done, says_no_answer
 from argosy.slurm.queries import (
+    has_task,
     parse_exit_code,
     parse_scontrol_job,
     parse_scontrol_jobs,
@@ -21,6 +34,7 @@ from argosy.slurm.queries import (
 )
 from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
 from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
+from tests.unit.machines import make_session
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (
@@ -66,10 +80,27 @@ def test_program_arguments_and_comments_are_not_parsed_as_slurms() -> None:
 
 def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
     text = "JobId=29 JobName=a\nb UserId=x(1) JobState=COMPLETED Command=(null) Comment=x\nJobState=y  StdOut=/o\n"
-    first, second = parse_scontrol_jobs(f"{text}JobId=30 JobName=c JobState=RUNNING Command=/x StdOut=/p\n")
+    copied = "Comment=as in\nJobId=7 JobName=c JobState=FAILED Command=/x StdOut=/p\nJobId=8 ArrayJobId=7 \nx StdOut=/o"
+    (first,) = parse_scontrol_jobs(text, "29")
     assert (first["JobName"], first["JobState"], first["StdOut"]) == ("a\nb", "COMPLETED", "/o")
-    assert (second["JobId"], second["JobState"]) == ("30", "RUNNING")
-    assert parse_scontrol_jobs("slurm_load_jobs error: Invalid job id specified\n") == ()
+    (first,) = parse_scontrol_jobs(text.replace("Comment=x", copied), "29")
+    assert (first["JobId"], first["JobState"], first["StdOut"]) == ("29", "COMPLETED", "/o")
+    assert parse_scontrol_jobs("slurm_load_jobs error: Invalid job id specified\n", "29") == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "rows"),
+    [
+        ("7", ("JobId=9 ArrayJobId=7 ArrayTaskId=1", "JobId=7 ArrayJobId=7 ArrayTaskId=2-4")),
+        ("7_1", ("JobId=9 ArrayJobId=7 ArrayTaskId=1",)),
+        ("9", ("JobId=9 ArrayJobId=7 ArrayTaskId=1",)),
+        ("7", ("JobId=7 HetJobId=7 HetJobOffset=0", "JobId=8 HetJobId=7 HetJobOffset=1")),
+        ("7+1", ("JobId=8 HetJobId=7 HetJobOffset=1",)),
+    ],
+)
+def test_tasks_and_components_have_rows_of_their_own(job: str, rows: tuple[str, ...]) -> None:
+    text = "".join(f"{row} JobName=c JobState=RUNNING Command=/x StdOut=/p\n" for row in rows)
+    assert [row["JobId"] for row in parse_scontrol_jobs(text, job)] == [row[6] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -252,15 +283,24 @@ def test_queues_are_read() -> None:
 
 
 def test_accounts_are_read() -> None:
-    assert parse_associations("p1||normal,debug\np2|main|\n") == (
-        Account("p1", "", "normal,debug"),
-        Account("p2", "main", ""),
+    assert parse_associations("c|p1||normal,debug\nc|p2|main|\n") == (
+        Account("c", "p1", "", "normal,debug"),
+        Account("c", "p2", "main", ""),
     )
 
 
-def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
+def test_accounts_of_several_clusters_are_told_apart() -> None:
+    here, there = Account("hydra", "p1", "gpu", ""), Account("lerna", "p1", "", "normal")
+    assert [*render_accounts((here,))] == ["account p1 on gpu, QOS default"]
+    assert [*render_accounts((here, there))] == [
+        "account p1 on gpu of cluster hydra, QOS default",
+        "account p1 on cluster lerna, QOS normal",
+    ]
+
+
+def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
     text = "normal|||||\nlong|2-00:00:00|cpu=64,node=2|gres/gpu=16|3|10\nothers|1:00:00||||\n"
-    found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
+    found = parse_qos(text, ("normal", "long", ""))
     assert found == (
         Qos("normal", "", "", "", "", ""),
         Qos("long", "2-00:00:00", "cpu=64,node=2", "gres/gpu=16", "3", "10"),
@@ -269,6 +309,41 @@ def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+@pytest.mark.parametrize("program", ["sbatch", "sinfo"])
+def test_a_cluster_that_the_database_does_not_know_is_blamed_on_its_variable(program: str) -> None:
+    text = f"{program}: error: No cluster 'other' known by database.\n{program}: error: 'other' can't be reached now, "
+    reply = Reply(1, "", f"{text}or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see more.\n")
+    error: ArgosyError = explain_sbatch(Command(("sbatch", "x")), reply, "lab")
+    if program == "sinfo":
+        with pytest.raises(ToolFailed) as failed:
+            list_queues(make_session(runner=FakeRunner([(("sinfo",), reply)])))
+        error = failed.value
+    assert error.hint.endswith("or unset SLURM_CLUSTERS")
+
+
+@pytest.mark.parametrize(
+    ("array", "tasks"),
+    [("0-3", "0123"), ("1,4-8:2%3", "1468"), ("[2-3]", "23"), ("7", "7"), ("1-5:2,2", "1235"), ("", ""), ("x-y", "")],
+)
+def test_the_tasks_of_an_array_are_known(array: str, tasks: str) -> None:
+    assert [str(task) for task in range(10) if has_task(array, task)] == list(tasks)
+
+
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE Nodes=n[1-2]
+PartitionName=gpu AllowGroups=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS=limited DefaultTime=NONE Nodes=n3
+"""
+
+
+def test_the_limits_of_the_qos_of_a_partition_are_listed() -> None:
+    sinfo = "main|up|infinite|1-infinite|0/2/0/2|8|16000|(null)\ngpu|up|infinite|1|0/1/0/1|8|16000|gpu:2\n"
+    replies = {"sinfo": sinfo, "scontrol": PARTITIONS, "sacctmgr": "normal|||||\nlimited|1:00:00||gres/gpu=1||\n"}
+    session = make_session(runner=FakeRunner([((name,), Reply(0, text, "")) for name, text in replies.items()]))
+    queues = with_partition_qos(session, list_queues(session))
+    assert [queue.qos for queue in queues] == ["", "limited"]
+    assert list_qos(session, (), queues) == (Qos("limited", "1:00:00", "", "gres/gpu=1", "", ""),)
 
 
 def test_jobs_in_hidden_partitions_are_listed() -> None:

@@ -579,7 +579,7 @@ def test_a_prefix_for_a_site_starts_with_its_runtime() -> None:
     assert settings_at_site(Settings(runtime="bwrap"), site, there) == (Settings(runtime="bwrap"), "")
     kept, note = settings_at_site(Settings(), site, here)
     assert kept == Settings()
-    assert "create the prefix at the site" in note
+    assert "wrap on a node of it" in note
     assert "run 'module load singularity'" in settings_at_site(Settings(), read_site("mn5-acc"), here)[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from argosy.images.part_digest import remembered
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.rootfs_cache import unpack_cached
 
+OWN_FOLDER = "/.argosy/"
 UV_INSIDE = "/.argosy/uv"
 WORK_INSIDE = "/.argosy/work"
 
@@ -92,9 +94,17 @@ class BuildContainer(msgspec.Struct, frozen=True):
         return reply
 
     def failure(self, argv: tuple[str, ...], reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
-        """Return the error for a program that failed; the command of the backend itself is not shown."""
+        """Return the error for a program that failed, with the folders of this machine.
+
+        The command of the backend itself is not shown.
+        """
         shown = Command(tuple(Path(each).name if each == UV_INSIDE else each for each in argv))
-        return tool_error(shown, reply, doing=doing, hint=hint or "add --verbose to see its whole output")
+        error = tool_error(shown, reply, doing=doing, hint=hint or "add --verbose to see its whole output")
+        for bind in self.binds:
+            if bind.target.startswith(OWN_FOLDER):
+                here = bind.source.replace("\\", r"\\")
+                error.evidence = re.sub(rf"{re.escape(bind.target)}(?![\w-])", here, error.evidence)
+        return error
 
     def command(self, spec: ExecSpec) -> Command:
         """Return the command that the backend runs; in a writable copy, create the mount points first."""

@@ -10,26 +10,24 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.bases.debian import make_debian
+from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
-from argosy.core.os_errors import suggest_file
-from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.host.emulation import machine_named
-from argosy.images.catalog import find_in_catalog, suggest_catalog_name
+from argosy.images.find import find_named, suggest_named
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
 from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_other_arch
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.fetch import fetch_image
-from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
+from argosy.images.registry.references import Reference, file_reference, is_reference, parse_reference
 from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
@@ -173,6 +171,13 @@ def open_base(
     return Base(reference, opened, digest_ahead(opened.image, session))
 
 
+def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], options: EngineOptions) -> bool:
+    """Return whether a base may have to be created or downloaded first."""
+    if reference.startswith("debian:"):
+        return not debian_file(reference, session, needs).is_file()
+    return is_made_by_engine(reference, options) or is_reference(reference)
+
+
 def is_copied(path: Path, session: Session) -> bool:
     """Return whether a base's file is used unchanged; otherwise it is packed first.
 
@@ -207,18 +212,14 @@ def base_file(reference: str, session: Session) -> Path:
     UsageError
         If it does not exist; the hint suggests a similar name.
     """
-    path = parse_path(reference)
-    if path.exists():
-        return path
-    held = find_in_catalog(reference, session)
-    if held is not None:
-        return held
-    meant = suggest_catalog_name(reference, session) or suggest_file(path) or guess_reference(reference)
+    found = find_named(reference, session)
+    if found is not None:
+        return found
     raise UsageError(
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "
         "an image archive, debian:SUITE or docker://NAME",
-        hint=f"did you mean {meant}?" if meant else "check the path, or use for example --base debian:bookworm",
+        hint=suggest_named(reference, session, "check the path, or use for example --base debian:bookworm"),
     )
 
 
@@ -255,7 +256,8 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     if kind.kind is Kind.TAR:
         pack_tar(session, path, out, compression=kind.compression, time=int(path.stat().st_mtime))
     else:
-        run_pack(session, path, out, time=int(path.stat().st_mtime), all_root=not session.host.can_mount)
+        time = int(path.stat().st_mtime)
+        run_pack(session, path, out, time=time, all_root=not session.host.can_mount, keep_times=True)
     opened = _with_arch(open_image(out), session)
     return Base(reference, opened, digest_ahead(opened.image, session))
 

@@ -94,6 +94,8 @@ _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
 _BASE = re.compile(
     r"^\s*FROM(?::|\s)\s*(?:--\S+\s+)*(?P<name>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE | re.MULTILINE
 )
+_BACKQUOTE = re.compile(r"(?i)(?:#\s*[a-z]+\s*=.*\n)*#\s*escape\s*=\s*`")
+"""The directive of Dockerfiles for Windows. Other directives may precede it."""
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _DOCKER_NAME = re.compile(
     r"(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
@@ -173,8 +175,8 @@ def read_definition(path: Path, kind: Format) -> None:
 def base_images(path: Path) -> tuple[str, ...]:
     """Return the images that the FROM lines of a file name, without its own stages."""
     rows = list(_BASE.finditer(path.read_text(encoding="utf-8", errors="replace")))
-    stages = {row["stage"] for row in rows} | {"scratch"}
-    return tuple(row["name"] for row in rows if row["name"] not in stages)
+    stages = {(row["stage"] or "").lower() for row in rows} | {"scratch"}
+    return tuple(row["name"] for row in rows if row["name"].lower() not in stages)
 
 
 Row = tuple[int, str, str, list[str]]
@@ -197,7 +199,7 @@ def _sections(text: str) -> Iterator[Row]:
 def _instructions(text: str) -> Iterator[Row]:
     ends: list[str] = []
     continued = False
-    escape = "`" if re.match(r"(?i)#\s*escape\s*=\s*`", text) else "\\"
+    escape = "`" if _BACKQUOTE.match(text) else "\\"
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if ends:

@@ -44,7 +44,7 @@ from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import find_image
 from argosy.images.flat import base_source, layer_source
-from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
+from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
 from argosy.images.sif.format import Sif
@@ -160,20 +160,11 @@ def reserve_output(output: Path, form: OutputFormat, session: Session, *, force:
         As `refuse_output`.
     """
     refuse_unwritable_folder(output.parent)
-    if form is OutputFormat.SIF and output.suffix in ARCHIVE_SUFFIXES:
-        raise UsageError(
-            f"the name {output.name} does not say which kind of archive to write",
-            hint="add --format docker-archive (docker) or oci-archive (podman, skopeo), or name the output NAME.sif",
-        )
     name = output.with_name(f".{output.name}.lease")
     with hold_lock(name, what=f"writing {output.name}", waiting=session.waiting):
         sweep_parts(output)
         refuse_output(output, form, force=force)
         yield
-
-
-ARCHIVE_SUFFIXES = frozenset({".tar", ".tgz", ".gz"})
-"""Names of outputs for which ``--format`` chooses between two kinds of archives."""
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
@@ -182,10 +173,11 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
     Raises
     ------
     UsageError
-        If the output exists and must not be replaced, its folder does not exist, or a SIF file is named as an archive.
+        If the output exists and must not be replaced, its folder is missing, or its suffix is not one of the format.
     CheckFailed
         If its folder is not writable.
     """
+    refuse_suffix(output, form)
     refuse_unwritable_folder(output.parent)
     if form is not OutputFormat.OCI:
         refuse_existing(output, force=force)
@@ -355,7 +347,7 @@ def _packed(content: Content, session: Session, work: Path) -> Path:
         return packed
     tree, again = work / "unpacked", work / "again.sqfs"
     unpack_source(session, whole_of(packed), tree, doing="unpacking the base")
-    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount)
+    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount, keep_times=True)
     return again
 
 

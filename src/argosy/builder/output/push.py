@@ -92,7 +92,7 @@ def _refuse_unreachable(reference: Reference, session: Session) -> None:
     """Check that the registry is reachable before packing; a missing or hidden image is not an error."""
     command = plan_manifest(reference, skopeo_options(session))
     reply = session.runner.run(command)
-    if reply.code != 0 and classify_fault(last_message(reply)) in {Fault.TLS, Fault.NETWORK}:
+    if reply.code != 0 and classify_fault(last_message(reply)) in {Fault.SILENT, Fault.TLS, Fault.NETWORK}:
         raise explain_failure(reference, command, reply, pushing=True)
 
 

@@ -17,6 +17,7 @@ from argosy.core.model import Bind
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import Step
+from argosy.core.store import is_shared, make_folder
 from argosy.recipes.uv_options import UvSettings
 
 CACHE_INSIDE = "/.argosy/uv-cache"
@@ -98,8 +99,15 @@ class Installer(msgspec.Struct, frozen=True):
         return self.build_container.run(*self._start(arguments), variables=self.variables(), on_line=on_line)
 
     def _start(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
+        text = ("umask g=rwx\n" if self.is_cache_shared else "") + self.activated
+        before = ("/bin/sh", "-c", f'{text}exec "$@"', "sh") if text else ()
         return (*before, UV_INSIDE, *arguments)
+
+    @property
+    def is_cache_shared(self) -> bool:
+        """Whether the users of a group share the cache: then uv's files in it are writable for them."""
+        caches = [bind.source for bind in self.build_container.binds if bind.target in {CACHE_INSIDE, SHARED_INSIDE}]
+        return any(is_shared(Path(cache)) for cache in caches)
 
     def uv_installing(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
         """Run uv to write files into the layer, as hard links to its cache if possible."""
@@ -179,8 +187,9 @@ def mount_installation_folders(
     build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> BuildContainer:
     """Mount the layer at its final path, the cache, and the local paths in the settings."""
-    for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
+    for folder in (work / "temporary", work / "home", layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
+    make_folder(cache)
     write_git_home(work / "home", settings)
     local = bring_in(settings.local_paths, build_container, work)
     return build_container.with_mounts(

@@ -235,6 +235,8 @@ class UvProgress(msgspec.Struct):
     def _amount(self) -> str:
         done = sum(size for name, size in self.sizes.items() if name in self.ended)
         waited = [name for name in self.sizes if name not in self.ended]
-        amount = render_amount(done, sum(self.sizes.values()), self.clock() - self.begun)
+        total = sum(self.sizes.values())
+        # uv reports a file when it is complete, and small ones first: they say little about the rate.
+        amount = render_amount(done, total, self.clock() - self.begun if done > total / 2 else 0.0)
         more = f" and {len(waited) - 1} more" if len(waited) > 1 else ""
         return f"downloading {max(waited, key=self.sizes.__getitem__)}{more}: {amount}" if waited else f"got {amount}"

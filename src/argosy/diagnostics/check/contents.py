@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
 from argosy.core.process import tool_error
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, quote
+from argosy.core.shell import in_double_quotes, quote, read_function
 from argosy.core.store import remember_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH
@@ -22,52 +23,27 @@ from argosy.runtimes.open_container import open_container, start_command
 MARK = "argosy:"
 """Prefix of each line of the report, since scripts of the image may print too."""
 
-REPORT_SCRIPT = """\
-say() { printf "argosy:%s\\n" "$1=$2"; }
-say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
-say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
-for name in mpirun mpiexec; do ! command -v "$name" >/dev/null || say mpi "$("$name" --version 2>&1 | head -n 1)"; done
-[ ! -d /opt/argosy/env ] || set -- "$@" /opt/argosy/env/lib
-for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:libaws-ofi mpilib:libmpi.so; do
-    found=$(find /usr /opt /lib "$@" -xdev -name "${pair#*:}*" -print -quit 2>/dev/null)
-    [ -z "$found" ] || say "${pair%%:*}" "$found"
-done
-for python in python python3; do
-    command -v "$python" >/dev/null || continue
-    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
-    say torch "$("$python" -I -c "$ASK_TORCH" | tail -n 1)"
-    break
-done
-say end yes
-"""
+SCRIPT = Path(__file__).parents[1] / "scripts/contents.sh"
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The contents of an image that matter for a site.
-
-    Attributes
-    ----------
-    glibc
-        Version of glibc; empty if the image has another C library.
-    torch
-        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
-    mpi, libfabric, plugin
-        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
-    entry
-        Whether ``/opt/argosy/enter`` exists.
-    """
+    """The contents of an image that matter for a site."""
 
     glibc: str = ""
+    """Version of glibc; empty if the image has another C library."""
     python: str = ""
     torch: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch."""
     mpi: str = ""
     libfabric: str = ""
     plugin: str = ""
+    """An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none."""
     entry: bool = False
+    """Whether ``/opt/argosy/enter`` exists."""
 
 
 def parse_contents(text: str) -> Contents | None:
-    """Parse the output of `REPORT_SCRIPT`; None if the output is incomplete."""
+    """Parse the output of ``contents.sh``; None if the output is incomplete."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(MARK):
@@ -90,7 +66,9 @@ def parse_contents(text: str) -> Contents | None:
     )
 
 
-PROGRAM = REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH))
+@cache
+def _program() -> str:
+    return str(read_function(SCRIPT, "contents", {"ASK_TORCH": in_double_quotes(ASK_TORCH)}))
 
 
 def inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents | None:
@@ -110,7 +88,7 @@ def inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents |
     """
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
-        program = hashlib.sha256(PROGRAM.encode()).hexdigest()[:8]
+        program = hashlib.sha256(_program().encode()).hexdigest()[:8]
         memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
     return parse_contents(remember_text(memo, lambda: _start(image, session, unpack=unpack)))
 
@@ -123,7 +101,7 @@ def _start(image: Image, session: Session, *, unpack: bool) -> str:
         hint = f"unpack it: argosy check {quote(image.path)}"
         raise CheckFailed(f"{plan.runtime.name} has to unpack the image first", hint=hint)
     plan = open_container(request, image.path, session)
-    command = start_command(plan, ("/bin/sh", "-c", PROGRAM, "sh"), session)
+    command = start_command(plan, ("/bin/sh", "-c", _program(), "sh"), session)
     reply = session.runner.run(command)
     if parse_contents(reply.stdout) is None:
         raise tool_error(command, reply, doing="inspecting the image")

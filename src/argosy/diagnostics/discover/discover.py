@@ -11,15 +11,21 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, SiteError, ToolMissing, UsageError
+from argosy.core.errors import SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.process import Command, run_checked
+from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
 from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
 from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
-from argosy.diagnostics.discover.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
+from argosy.diagnostics.discover.replies import (
+    gives_whole_nodes,
+    gpu_option,
+    parse_config,
+    parse_nodes,
+    parse_partitions,
+)
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
 
@@ -95,27 +101,19 @@ WAIT_SECONDS = 300
 
 
 class DiscoverRequest(msgspec.Struct, frozen=True):
-    """A request to discover a site.
-
-    Attributes
-    ----------
-    output
-        The file to write.
-    on_node
-        Whether a short job queries a compute node.
-    partition, account, qos
-        Options of that job; the profile describes the nodes of the partition.
-    date
-        Date of today, in ISO 8601.
-    """
+    """A request to discover a site."""
 
     name: str
     output: Path
+    """The file to write."""
     date: str
+    """Date of today, in ISO 8601."""
     on_node: bool = False
+    """Whether a short job queries a compute node."""
     partition: str = ""
     account: str = ""
     qos: str = ""
+    """Options of that job; the profile describes the nodes of the partition."""
 
 
 def discover_site(session: Session, request: DiscoverRequest) -> Draft:
@@ -147,9 +145,8 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
         with editing(request.output, waiting=session.waiting):
             write_text(request.output, text)
     except OSError as error:
-        raise UsageError(
-            f"cannot write {request.output}", evidence=str(error), hint="choose another file with -o"
-        ) from error
+        hint = "choose another file with -o"
+        raise UsageError(f"cannot write {request.output}", evidence=str(error), hint=hint) from error
     return draft
 
 
@@ -190,28 +187,26 @@ def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str])
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={request.account}"] if request.account else []
     options += [f"--qos={request.qos}"] if request.qos else []
-    gpus = (
-        [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
-    )  # all GPUs of the node, because vendors' programs show only those of the job
-    words = (
-        "srun",
-        "--nodes=1",
-        "--ntasks=1",
-        "--time=5",
-        f"--immediate={WAIT_SECONDS}",
-        "--job-name=argosy-sites-new",
-    )
+    config = parse_config(login["config"])
+    # All GPUs of the node, because vendors' programs show only those of the job.
+    every = f"--gpus-per-node={shape.gpus}" if gpu_option(config) == "gpus-per-node" else f"--gres=gpu:{shape.gpus}"
+    gpus = [every] if shape.gpus else []
+    job = ("--nodes=1", "--ntasks=1", "--time=5", f"--immediate={WAIT_SECONDS}", "--job-name=argosy-sites-new")
+    words = ("srun", *job)
     answers = {}
-    if gpus and gives_whole_nodes(parse_config(login["config"])):
+    if gpus and gives_whole_nodes(config):
         reply = session.runner.run(Command((*words, *options, *gpus, "true")))
         answers[GPU_STEPS] = "no" if NO_GPU_STEP in reply.stderr else "yes" if reply.code == 0 else ""
         gpus = gpus if answers[GPU_STEPS] == "yes" else []
-    reply = run_checked(
-        session.runner,
-        Command((*words, *options, *gpus, "sh", "-c", render_questions())),
-        doing="querying a compute node",
-        hint="add --partition, --account or --qos of your jobs; without --on-node, compute nodes are not queried",
-    )
+    step = (*words, *options, *gpus, "sh", "-c")
+    reply = session.runner.run(Command((*step, render_questions())))
+    if reply.code:
+        raise tool_error(
+            Command((*step, "…")),
+            reply,
+            doing="querying a compute node",
+            hint="add --partition, --account or --qos of your jobs; without --on-node, compute nodes are not queried",
+        )
     return parse_answers(reply.stdout) | answers
 
 
@@ -220,10 +215,5 @@ def _check(text: str) -> None:
     try:
         msgspec.convert(parse_toml(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: Exception) -> ArgosyError:
-    return SiteError(
-        "cannot make a valid profile from Slurm's replies", evidence=str(error), hint="report the replies as a bug"
-    )
+        what = "cannot make a valid profile from Slurm's replies"
+        raise SiteError(what, evidence=str(error), hint="report the replies as a bug") from error

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from argosy.core.model import APPTAINERS
+from argosy.core.records import replace
 from argosy.diagnostics.discover.node_facts import Draft, Fact, draft_machine
 from argosy.diagnostics.discover.questions import GPU_STEPS, asked
 from argosy.diagnostics.discover.replies import (
@@ -16,9 +17,11 @@ from argosy.diagnostics.discover.replies import (
     SlurmNode,
     SlurmPartition,
     gives_whole_nodes,
+    gpu_option,
     name_pattern,
     parse_config,
     parse_gpu_types,
+    parse_module,
     parse_mpi,
     parse_nodes,
     parse_partitions,
@@ -29,24 +32,16 @@ TOO_MANY_PATTERNS = 8
 
 
 class Replies(msgspec.Struct, frozen=True):
-    """The replies of a cluster.
-
-    Attributes
-    ----------
-    host
-        Name of the login node.
-    login
-        Replies of Slurm.
-    here
-        Answers of the login node about itself.
-    node
-        Answers of a compute node; empty without --on-node.
-    """
+    """The replies of a cluster."""
 
     host: str
+    """Name of the login node."""
     login: Mapping[str, str]
+    """Replies of Slurm."""
     here: Mapping[str, str]
+    """Answers of the login node about itself."""
     node: Mapping[str, str]
+    """Answers of a compute node; empty without --on-node."""
 
 
 def choose_shape(
@@ -78,25 +73,20 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
     nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
     chosen, shape = choose_shape(nodes, partitions, wanted)
     config = parse_config(replies.login["config"])
-    parts = (
-        _draft_identity(replies, config, nodes),
-        _draft_shape(shape, replies.host),
-        draft_machine(replies.node, shape),
-        _draft_slurm(replies, config, shape),
-        _draft_runtime(replies),
-        _draft_partitions(nodes, partitions, chosen, shape),
+    draft = (
+        _draft_identity(replies, config, nodes)
+        + _draft_shape(shape, replies.host)
+        + draft_machine(replies.node, shape)
+        + _draft_slurm(replies, config, shape)
+        + _draft_runtime(replies)
+        + _draft_partitions(nodes, partitions, chosen, shape)
     )
-    facts = {(fact.section, fact.key): fact for part in parts for fact in part.facts}
-    asked = (
-        ()
-        if replies.node
-        else ("facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node",)
-    )
-    return Draft(
-        facts=tuple(facts.values()),
+    node = "facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node"
+    return replace(
+        draft,
+        facts=tuple({(fact.section, fact.key): fact for fact in draft.facts}.values()),
         options=(*_one_thread(shape, replies.host), *_no_gpu_steps(replies)),
-        partitions=tuple(row for part in parts for row in part.partitions),
-        questions=(*asked, *(question for part in parts for question in part.questions)),
+        questions=draft.questions if replies.node else (node, *draft.questions),
     )
 
 
@@ -118,15 +108,11 @@ def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[Sl
     patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {NUMBER})
     name = config.get("clustername", "")
     facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
-    few = 0 < len(patterns) <= TOO_MANY_PATTERNS
-    if few:
-        facts.append(
-            Fact("identity", "hosts", patterns, asked("nodes", replies.host), "names of login and compute nodes")
-        )
-    return Draft(
-        tuple(facts),
-        questions=() if few else (f"host names: {len(patterns)} patterns are too many to detect the site",),
-    )
+    if not 0 < len(patterns) <= TOO_MANY_PATTERNS:
+        many = f"host names: {len(patterns)} patterns are too many to detect the site"
+        return Draft(tuple(facts), questions=(many,))
+    why = "names of login and compute nodes"
+    return Draft((*facts, Fact("identity", "hosts", patterns, asked("nodes", replies.host), why)))
 
 
 def _draft_shape(shape: NodeShape, host: str) -> Draft:
@@ -158,9 +144,8 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
     version = config.get("slurm_version", "")
     facts = [Fact("slurm", "version", version, source)] if version else []
     if shape.gpus:
-        modern = config.get("selecttype", "").endswith("cons_tres")
         why = f"SelectType is {config.get('selecttype', 'unknown')}; --gpus-per-node needs select/cons_tres"
-        facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+        facts.append(Fact("slurm", "gpu_option", gpu_option(config), source, why))
     if gives_whole_nodes(config):
         facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])
@@ -211,11 +196,11 @@ def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) ->
         return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
     if has_pyxis:
         return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
-    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
-    if modules:
-        word, source = modules[-1], asked("modules", host)
-        load = Fact("modules", "load", [word], source, "the runtime is in a module")
-        return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
+    name, module = parse_module(answers.get("modules", ""))
+    if module:
+        source = asked("modules", host)
+        load = Fact("modules", "load", [module], source, "the runtime is in a module")
+        return Fact("runtime", "name", name, source), load
     name = next(iter(found), "")
     return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
 
@@ -232,21 +217,20 @@ def _draft_partitions(
             continue
         cores = own.limit_cores(partition.max_cpus)
         debug = any(word in partition.name.lower() for word in ("debug", "devel"))
-        rows.append(
-            {
-                "name": partition.name,
-                "max_time": partition.max_time,
-                "max_nodes": partition.max_nodes,
-                "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
-                "whole_nodes": partition.whole_nodes,
-                "choose": partition.name == chosen,
-                "debug": debug,
-                "gpus": own.gpus if own.gpus != shape.gpus else 0,
-                "cores": cores if cores != shape.cores else 0,
-                "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
-                "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
-            }
-        )
+        row: Mapping[str, str | int | bool] = {
+            "name": partition.name,
+            "max_time": partition.max_time,
+            "max_nodes": partition.max_nodes,
+            "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
+            "whole_nodes": partition.whole_nodes,
+            "choose": partition.name == chosen,
+            "debug": debug,
+            "gpus": own.gpus if own.gpus != shape.gpus else 0,
+            "cores": cores if cores != shape.cores else 0,
+            "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
+            "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
+        }
+        rows.append(row)
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
     questions = [
         (left, "omitted partitions, which are down, empty, or differ in having GPUs: {}"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.mounts import IN_MEMORY
+from argosy.core.mounts import IN_MEMORY, parse_file_system
 from argosy.core.parse import render_cpulist
 from argosy.diagnostics.discover.questions import asked
 from argosy.diagnostics.discover.replies import (
@@ -17,7 +17,6 @@ from argosy.diagnostics.discover.replies import (
     NodeShape,
     guess_vendor,
     parse_cuda_version,
-    parse_filesystem,
     parse_intel,
     parse_links,
     parse_lscpu,
@@ -30,38 +29,33 @@ Value = str | int | bool | list[str] | list[int]
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One value of a profile.
-
-    Attributes
-    ----------
-    section, key
-        Section and key: ``node``, ``cores``.
-    source
-        The command that printed it, and the machine.
-    why
-        How the value was derived, if that is not obvious.
-    """
+    """One value of a profile."""
 
     section: str
     key: str
+    """Section and key: ``node``, ``cores``."""
     value: Value
     source: str
+    """The command that printed it, and the machine."""
     why: str = ""
+    """How the value was derived, if that is not obvious."""
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """The draft of a profile.
-
-    Attributes
-    ----------
-    options
-        Arguments for every job: the section is ``options``, the key the program (``sbatch``).
-    """
+    """The draft of a profile."""
 
     facts: tuple[Fact, ...] = ()
     options: tuple[Fact, ...] = ()
+    """Arguments for every job: the section is ``options``, the key the program (``sbatch``)."""
     partitions: tuple[Mapping[str, str | int | bool], ...] = ()
     questions: tuple[str, ...] = ()
+
+    def __add__(self, more: Draft) -> Draft:
+        """Return this draft with what another one adds."""
+        return Draft(
+            self.facts + more.facts, self.options + more.options, self.partitions + more.partitions,
+            self.questions + more.questions,
+        )  # fmt: skip
 
 
 def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
@@ -69,94 +63,76 @@ def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
     if not answers:
         return Draft()
     host = answers.get("host", "")
-    parts = (
-        _draft_cpus(answers, host, shape),
-        _draft_gpus(answers, host, shape),
-        _draft_driver(answers, host, shape),
-        _draft_folders_and_network(answers, host),
-    )
-    return Draft(
-        tuple(fact for part in parts for fact in part.facts),
-        questions=tuple(question for part in parts for question in part.questions),
-    )
+    draft = _draft_cpus(answers, host, shape)
+    if shape.gpus:
+        draft += _draft_gpus(answers, host, shape) + _draft_driver(answers, host)
+    return draft + _draft_folders(answers, host) + _draft_network(answers, host)
+
+
+def _facts(host: str, *rows: tuple[str, Value, str]) -> tuple[Fact, ...]:
+    """Return facts of a node from key, value and question; those without a value are left out."""
+    return tuple(Fact("node", key, value, asked(question, host)) for key, value, question in rows if value)
 
 
 def _draft_cpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
     cores = parse_lscpu(answers.get("cpus", ""))
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in answers.get("lscpu", "").splitlines()
-            if line.startswith("Model name:")
-        ),
-        "",
+    names = (line.partition(":") for line in answers.get("lscpu", "").splitlines())
+    facts = _facts(
+        host,
+        ("numa", len(set(cores.numa.values())), "cpus"),
+        ("cpu_model", next((value.strip() for name, _, value in names if name == "Model name"), ""), "lscpu"),
+        ("arch", answers.get("arch", ""), "arch"),
     )
-    facts = []
-    if cores.numa:
-        facts.append(Fact("node", "numa", len(set(cores.numa.values())), asked("cpus", host)))
-    if model:
-        facts.append(Fact("node", "cpu_model", model, asked("lscpu", host)))
-    if answers.get("arch"):
-        facts.append(Fact("node", "arch", answers["arch"], asked("arch", host)))
-    questions = []
-    if cores.first_cpus and len(cores.first_cpus) != shape.cores:
-        questions.append(f"cores of a node: Slurm has {shape.cores}, {host} has {len(cores.first_cpus)}")
-    return Draft(tuple(facts), questions=tuple(questions))
+    found = len(cores.first_cpus)
+    differs = f"cores of a node: Slurm has {shape.cores}, {host} has {found}"
+    return Draft(facts, questions=(differs,) if found not in {0, shape.cores} else ())
 
 
 def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
-    if not shape.gpus:
-        return Draft()
     source, gpus = _read_gpus(answers)
     vendor, device = guess_vendor(answers.get("devices", ""))
-    facts = [Fact("node", "gpu_vendor", gpus.vendor or vendor, asked(source or "devices", host))]
     if not (gpus.vendor or vendor):
         return Draft(questions=("the vendor of the GPUs: no vendor's program and no device file shows it",))
+    facts = _facts(host, ("gpu_vendor", gpus.vendor or vendor, source or "devices"))
     if vendor == "nvidia" and device != "/dev/nvidiactl":
-        facts.append(Fact("node", "gpu_device", device, asked("devices", host), "/dev/nvidiactl does not exist"))
-    if gpus.model:
-        facts.append(Fact("node", "gpu_model", gpus.model, asked(source, host)))
-    if gpus.memory_gb:
-        facts.append(Fact("node", "gpu_memory_gb", gpus.memory_gb, asked(source, host)))
-    if len(gpus.pci) == shape.gpus:
-        facts.append(Fact("node", "gpu_pci", list(gpus.pci), asked(source, host)))
-    if len(gpus.numa) != shape.gpus:
-        return Draft(
-            tuple(facts),
-            questions=("GPU -> CPU map: the NUMA node of each GPU is unknown; without a map no CPU mask is planned",),
-        )
-    facts.append(
-        Fact("node", "gpu_numa", list(gpus.numa), asked("nvidia-topo" if gpus.vendor == "nvidia" else source, host))
+        facts += (Fact("node", "gpu_device", device, asked("devices", host), "/dev/nvidiactl does not exist"),)
+    all_numa = list(gpus.numa) if len(gpus.numa) == shape.gpus else []
+    facts += _facts(
+        host,
+        ("gpu_model", gpus.model, source),
+        ("gpu_memory_gb", gpus.memory_gb, source),
+        ("gpu_pci", list(gpus.pci) if len(gpus.pci) == shape.gpus else [], source),
+        ("gpu_numa", all_numa, "nvidia-topo" if gpus.vendor == "nvidia" else source),
     )
-    return _with_map(tuple(facts), answers, gpus, shape, host)
+    if not all_numa:
+        unknown = "GPU -> CPU map: the NUMA node of each GPU is unknown; without a map no CPU mask is planned"
+        return Draft(facts, questions=(unknown,))
+    return Draft(facts) + _draft_map(answers, gpus, shape, host)
 
 
-def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
+def _draft_driver(answers: Mapping[str, str], host: str) -> Draft:
     """Draft the CUDA or ROCm version that the GPU driver supports, by which builds choose packages."""
     vendor = _read_gpus(answers)[1].vendor or guess_vendor(answers.get("devices", ""))[0]
-    if not shape.gpus or vendor not in {"nvidia", "amd"}:
+    if vendor not in {"nvidia", "amd"}:
         return Draft()
     key, parse = ("cuda", parse_cuda_version) if vendor == "nvidia" else ("rocm", parse_rocm_version)
     version = parse(answers.get(key, ""))
     if not version:
-        return Draft(
-            questions=(f"the {key.upper().replace('ROCM', 'ROCm')} version that the driver supports: add node.{key}",)
-        )
+        name = "CUDA" if key == "cuda" else "ROCm"
+        return Draft(questions=(f"the {name} version that the driver supports: add node.{key}",))
     why = "" if key == "cuda" else "the driver may support a newer version, too"
     return Draft((Fact("node", key, version, asked(key, host), why),))
 
 
-def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
-    cores = parse_lscpu(answers.get("cpus", ""))
-    shares = _share_cores(cores, gpus.numa, shape)
+def _draft_map(answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
+    shares = _share_cores(parse_lscpu(answers.get("cpus", "")), gpus.numa, shape)
     if not shares:
-        return Draft(facts, questions=("GPU -> CPU map: it cannot be derived from the core numbers",))
+        return Draft(questions=("GPU -> CPU map: it cannot be derived from the core numbers",))
     why = "an even share of the NUMA node's cores, without the reserved ones; compare it with the site's documentation"
     whole = "a CPU mask may contain cores that a job on a part of a node does not have"
     source = asked("cpus", host)
     return Draft(
         (
-            *facts,
             Fact("node", "gpu_cpus", list(shares), source, why),
             Fact("slurm", "mask_needs_whole_nodes", True, source, whole),
             Fact("slurm", "cpus_with_mask", False, source, "the two may contradict each other"),
@@ -189,31 +165,30 @@ def _read_gpus(answers: Mapping[str, str]) -> tuple[str, Gpus]:
     return next(((name, gpus) for name, gpus in readings if gpus.vendor), ("", Gpus()))
 
 
-def _draft_folders_and_network(answers: Mapping[str, str], host: str) -> Draft:
-    kind = parse_filesystem(answers.get("mounts", ""), "/tmp")  # noqa: S108 - only a name
-    facts = []
-    if kind in IN_MEMORY | DISK_KINDS:
-        why = f"/tmp is {kind}"  # noqa: S108 - only a text
-        facts.append(Fact("node", "tmp_in_memory", kind in IN_MEMORY, asked("mounts", host), why))
-        if kind in DISK_KINDS:
-            facts.append(Fact("node", "local_disk", value=True, source=asked("mounts", host)))
+def _draft_folders(answers: Mapping[str, str], host: str) -> Draft:
+    kind = parse_file_system(answers.get("mounts", ""), "/tmp")  # noqa: S108 - only a name
+    if kind not in IN_MEMORY | DISK_KINDS:
+        unknown = f"whether /tmp of compute nodes is in memory: its file system is {kind or 'unknown'}"
+        return Draft(questions=(unknown,))
+    tmp = Fact("node", "tmp_in_memory", kind in IN_MEMORY, asked("mounts", host), f"/tmp is {kind}")  # noqa: S108
+    return Draft((tmp, *_facts(host, ("local_disk", kind in DISK_KINDS, "mounts"))))
+
+
+def _draft_network(answers: Mapping[str, str], host: str) -> Draft:
+    interfaces = answers.get("net", "").split()
     count, link, rate = parse_links(answers.get("infiniband", ""))
-    high_speed = [word for word in answers.get("net", "").split() if word.startswith("hsn")]
+    high_speed = [name for name in interfaces if name.startswith("hsn")]
+    facts: tuple[Fact, ...] = ()
+    questions: list[str] = []
     if count:
-        pairs: tuple[tuple[str, str | int], ...] = (("nics", count), ("nic", link), ("nic_gbit", rate))
-        facts += [Fact("node", key, value, asked("infiniband", host)) for key, value in pairs]
+        facts = _facts(
+            host, ("nics", count, "infiniband"), ("nic", link, "infiniband"), ("nic_gbit", rate, "infiniband")
+        )
     elif high_speed:
-        facts += [
-            Fact("node", "nics", len(high_speed), asked("net", host)),
-            Fact("node", "nic", "Slingshot", asked("net", host), "interfaces named hsn are HPE Slingshot"),
-        ]
-    questions = []
+        nic = Fact("node", "nic", "Slingshot", asked("net", host), "interfaces named hsn are HPE Slingshot")
+        facts = (*_facts(host, ("nics", len(high_speed), "net")), nic)
     if high_speed:
         questions.append('the fragment for this network, slingshot-amd or slingshot-nvidia: add use = ["…"]')
-    if not count and not high_speed:
-        questions.append(
-            f"the network between nodes: {host} has {', '.join(answers.get('net', '').split())}; no InfiniBand"
-        )
-    if kind not in IN_MEMORY | DISK_KINDS:
-        questions.append(f"whether /tmp of compute nodes is in memory: its file system is {kind or 'unknown'}")
-    return Draft(tuple(facts), questions=tuple(questions))
+    elif not count:
+        questions.append(f"the network between nodes: {host} has {', '.join(interfaces)}; no InfiniBand")
+    return Draft(facts, questions=tuple(questions))

@@ -25,19 +25,13 @@ GPU_STEPS = "gpu-steps"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One question of the script.
-
-    Attributes
-    ----------
-    command
-        Command that people can run to get the same answer; it becomes the source of the value.
-    line
-        Command of the script, which may fail.
-    """
+    """One question of the script."""
 
     name: str
     command: str
+    """Command that people can run to get the same answer; it becomes the source of the value."""
     line: str
+    """Command of the script, which may fail."""
 
 
 def _plain(name: str, command: str) -> Question:
@@ -85,7 +79,7 @@ NODE = (
     Question(
         "modules",
         "module -t avail",
-        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE '^(apptainer|singularity)(/|$)'",
+        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'",
     ),
     Question("userns", "unshare --user true", "if unshare --user true\nthen echo yes\nelse echo no\nfi"),
 )

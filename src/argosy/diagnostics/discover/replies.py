@@ -16,17 +16,7 @@ DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
 
 
 class NodeShape(msgspec.Struct, frozen=True):
-    """The shape of a compute node according to Slurm.
-
-    Attributes
-    ----------
-    gpus, gpu_type
-        Number and type of its generic resource ``gpu``.
-    reserved
-        Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number.
-    cpus
-        CPUs that Slurm allocates (CPUTot): cores or hardware threads; 0 if unknown.
-    """
+    """The shape of a compute node according to Slurm."""
 
     arch: str = ""
     sockets: int = 0
@@ -35,8 +25,11 @@ class NodeShape(msgspec.Struct, frozen=True):
     memory_mb: int = 0
     gpus: int = 0
     gpu_type: str = ""
+    """Number and type of its generic resource ``gpu``."""
     reserved: tuple[int, ...] | None = ()
+    """Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number."""
     cpus: int = 0
+    """CPUs that Slurm allocates (CPUTot): cores or hardware threads; 0 if unknown."""
 
     def limit_cores(self, max_cpus: int) -> int:
         """Return the cores that a job can use in a partition with this limit (MaxCPUsPerNode); 0: no limit."""
@@ -103,6 +96,11 @@ def gives_whole_nodes(config: Mapping[str, str]) -> bool:
     return config.get("selecttype", "").endswith("linear")
 
 
+def gpu_option(config: Mapping[str, str]) -> str:
+    """Return the option that requests GPUs: only select/cons_tres knows --gpus-per-node (slurm.conf(5), SelectType)."""
+    return "gpus-per-node" if config.get("selecttype", "").endswith("cons_tres") else "gres"
+
+
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Parse ``scontrol show node --oneliner``."""
     rows = _rows(text, "NodeName")
@@ -166,7 +164,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             up=row.get("State") == "UP",
             whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE",
             max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
-            max_nodes=_int(row.get("MaxNodes", "")),
+            max_nodes=_int(row.get("MaxNodes", "")) or int(row.get("TotalNodes") == "1"),
             min_nodes=_int(row.get("MinNodes", "")),
             max_cpus=_int(row.get("MaxCPUsPerNode", "")),
         )
@@ -192,16 +190,6 @@ def parse_lscpu(text: str) -> Cores:
         numa[int(cpu)] = int(node or 0)
     cpus = tuple(first[key] for key in sorted(first))
     return Cores(cpus, {cpu: numa[cpu] for cpu in cpus})
-
-
-def parse_filesystem(mounts: str, path: str) -> str:
-    """Give the kind of the file system that holds a path, from ``/proc/mounts``; the last mount wins."""
-    kind, best = "", -1
-    for line in mounts.splitlines():
-        words = line.split()
-        if len(words) > 2 and (path == words[1] or path.startswith(words[1].rstrip("/") + "/")):  # noqa: PLR2004 - device, place, kind
-            kind, best = (words[2], len(words[1])) if len(words[1]) >= best else (kind, best)
-    return kind
 
 
 def parse_nvidia(query: str, topology: str) -> Gpus:
@@ -301,6 +289,25 @@ def parse_runtimes(text: str) -> dict[str, str]:
     """Parse ``NAME: NAME version 1.4.5`` rows: runtime -> version."""
     rows = re.findall(r"^([\w-]+): .*?(\d+\.\d[\w.+-]*)", text, re.MULTILINE)
     return {name: version.removesuffix(".") for name, version in rows}
+
+
+MODULE = re.compile(
+    r"(?:.*/)?(?:tacc-)?(apptainer|singularity)(?:-?(?:ce|pro|suid))?(?:[/-]v?\d[^()]*)?(\(.*\))?", re.IGNORECASE
+)
+
+
+def parse_module(text: str) -> tuple[str, str]:
+    """Return the runtime and the module that provides it, from the modules of a site; empty if there is none.
+
+    Apptainer comes before Singularity, the module that is marked as the default before the others, and of these the
+    last, which usually is the newest. Some sites put such modules into folders: ``tools/singularity-ce/4.1.2``.
+    """
+    found = [match for line in text.splitlines() if (match := MODULE.fullmatch(line.strip()))]
+    if not found:
+        return "", ""
+    best = max(found, key=lambda match: (match[1].lower() == "apptainer", "D" in (match[2] or "").upper()))
+    same = [match for match in found if (match[1].lower(), match[2]) == (best[1].lower(), best[2])]
+    return best[1].lower(), same[-1][0].removesuffix(best[2] or "")
 
 
 NUMBER = "[0-9]*"

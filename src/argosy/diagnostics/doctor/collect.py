@@ -17,18 +17,11 @@ from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.host.quota import Quota, parse_quotas, quota_command
 
-VERSION_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "apptainer": ("--version",),
-    "singularity": ("--version",),
-    "bwrap": ("--version",),
-    "mksquashfs": ("-version",),
-    "unsquashfs": ("-version",),
-    "squashfuse": ("--version",),
-    "mmdebstrap": ("--version",),
-    "skopeo": ("--version",),
-    "sbatch": ("--version",),
-}
-"""Program -> the option that prints its version."""
+PROGRAMS = (
+    *("apptainer", "singularity", "bwrap", "mksquashfs", "unsquashfs", "squashfuse", "mmdebstrap", "skopeo"),
+    "sbatch",
+)
+"""Programs whose versions are shown."""
 
 VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 TIMEOUT = ("timeout", "10")
@@ -40,54 +33,37 @@ DRIVERS = {
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder that Argosy writes to, or its nearest parent that exists.
-
-    Attributes
-    ----------
-    what
-        ``home``, ``cache``, ``state``, ``work files``.
-    kind
-        Type of its file system, for example ``lustre``; empty if it is unknown.
-    free, inodes
-        Free bytes, and the number of files that can still be created; -1 if unknown.
-    """
+    """A folder that Argosy writes to, or its nearest parent that exists."""
 
     what: str
+    """``home``, ``cache``, ``state``, ``work files``."""
     path: str
     writable: bool
     kind: str
+    """Type of its file system, for example ``lustre``; empty if it is unknown."""
     free: int
     inodes: int
+    """Free bytes, and the number of files that can still be created; -1 if unknown."""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """Facts about this machine.
-
-    Attributes
-    ----------
-    versions
-        Versions of the installed programs; ``?`` if a program does not print its version.
-    namespaces
-        Whether this user can create a user namespace.
-    subuid
-        Whether this user has subordinate user ids.
-    slurm
-        Line of ``scontrol ping`` about the controller that answers, else its first line; empty without Slurm.
-    driver
-        Version of the GPU driver; empty without one.
-    quotas
-        Quotas of this user for the file systems of the folders.
-    """
+    """Facts about this machine."""
 
     host: Host
     versions: Mapping[str, str]
+    """Versions of the installed programs; ``?`` if a program does not print its version."""
     namespaces: bool
+    """Whether this user can create a user namespace."""
     subuid: bool
+    """Whether this user has subordinate user ids."""
     folders: tuple[Folder, ...]
     slurm: str
+    """Line of ``scontrol ping`` about the controller that answers, else its first line; empty without Slurm."""
     slurm_up: bool
     driver: str
+    """Version of the GPU driver; empty without one."""
     quotas: tuple[Quota, ...] = ()
+    """Quotas of this user for the file systems of the folders."""
 
 
 def collect_facts(session: Session) -> MachineFacts:
@@ -98,7 +74,7 @@ def collect_facts(session: Session) -> MachineFacts:
     answering = [line for line in ping if re.search(r"\bUP\b", line)]
     return MachineFacts(
         host=host,
-        versions={name: _version(session, name) for name in VERSION_OPTIONS if name in host.programs},
+        versions={name: _version(session, name) for name in PROGRAMS if name in host.programs},
         namespaces=_namespaces(session),
         subuid=_subuid(host),
         folders=folders,
@@ -125,7 +101,8 @@ def _output(session: Session, *argv: str) -> str:
 
 
 def _version(session: Session, name: str) -> str:
-    found = VERSION.search(_output(session, session.host.programs[name], *VERSION_OPTIONS[name]))
+    option = "-version" if name in {"mksquashfs", "unsquashfs"} else "--version"
+    found = VERSION.search(_output(session, session.host.programs[name], option))
     return found[0].rstrip(",)") if found else "?"
 
 
@@ -137,11 +114,8 @@ def _namespaces(session: Session) -> bool:
 
 def _subuid(host: Host) -> bool:
     with contextlib.suppress(OSError):
-        names = {
-            line.split(":", 1)[0]
-            for line in Path("/etc/subuid").read_text(errors="replace", encoding="utf-8").splitlines()
-        }
-        return bool(names & {host.person.name, str(host.person.uid)})
+        lines = Path("/etc/subuid").read_text(errors="replace", encoding="utf-8").splitlines()
+        return not {host.person.name, str(host.person.uid)}.isdisjoint(line.split(":", 1)[0] for line in lines)
     return False
 
 

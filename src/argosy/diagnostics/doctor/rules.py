@@ -79,6 +79,8 @@ def _check_runtimes(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     else:
         module = load_command(site) if site else ""
         first = f"at {site.name}: {module}; elsewhere: " if site and module else ""
+        if not first and any(map(seen.host.environment.get, ("MODULEPATH", "LMOD_CMD", "MODULESHOME"))):
+            first = "it may be a module: module avail 2>&1 | grep -iE 'apptainer|singularity'; else "
         hint = f"{first}{INSTALL['bwrap']}; or ask the administrators for Apptainer"
         yield Finding("container runtime", State.FAIL, f"found none of {', '.join(AUTOMATIC)}", hint)
 

@@ -91,7 +91,8 @@ def _check_runtime(seen: MachineFacts, site: Site, *, here: Here) -> Finding:
         hint = f"builds do not need it; test images on this machine with another runtime, or at {site.name}"
         return Finding("site runtime", State.WARN, evidence, hint)
     if site.modules.load:
-        return Finding("site runtime", State.WARN, evidence, f"module load {' '.join(site.modules.load)}")
+        load = f"module load {' '.join(site.modules.load)}"
+        return Finding("site runtime", State.WARN, evidence, f"jobs load it; to run images on this machine: {load}")
     return Finding("site runtime", State.FAIL, evidence, how_to_get(program, site))
 
 

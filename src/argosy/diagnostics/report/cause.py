@@ -8,9 +8,18 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from argosy.core.findings import State
-from argosy.diagnostics.report.clues import OF_PROGRAM, changes_only_arguments
+from argosy.diagnostics.report.clues import (
+    OF_PROGRAM,
+    changes_only_arguments,
+    find_definitions,
+    find_failed_check,
+    find_known_error,
+    find_settings,
+    find_use,
+    find_wrong_cards,
+)
 from argosy.diagnostics.report.compare import IMAGE, IN_LOG, NODES
-from argosy.diagnostics.report.model import Case, Cited, Clues, Comparison, UserFrame
+from argosy.diagnostics.report.model import Case, Cited, Comparison, UserFrame
 from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
 from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
 from argosy.jobs.outputs import TRACEBACK
@@ -36,28 +45,28 @@ MEANINGS = {
 """Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
 
 
-def explain_cause(clues: Clues) -> str:
+def explain_cause(case: Case) -> str:
     """Explain the likely cause of a failed job or check; empty for other jobs."""
-    case, failed = clues.case, clues.failed_check
+    failed = find_failed_check(case)
     if case.facts.kind != ENDED:
         return ""
     if case.facts.code:
-        return " ".join(f"{each}." for each in (*_explain_error(clues), *_explain_changes(clues)))
+        return " ".join(f"{each}." for each in (*_explain_error(case), *_explain_changes(case)))
     if failed is None:
         return ""
     found = f"The {failed.what} check failed: {failed.evidence}"
-    return " ".join(f"{each}." for each in (found, *_explain_changes(clues)))
+    return " ".join(f"{each}." for each in (found, *_explain_changes(case)))
 
 
-def _explain_error(clues: Clues) -> Iterator[str]:
+def _explain_error(case: Case) -> Iterator[str]:
     """Yield what the output shows about the error."""
-    case = clues.case
+    known = find_known_error(case)
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
     unexplained = next((each for each in case.errors if each.level == "unexplained"), None)
     symptom = next((each for each in case.errors if each.level == "symptom"), None)
-    if clues.known:
-        often = "; ".join(clues.known.often)
-        yield sentence(f"{clues.known.cause} (often: {often})" if often else clues.known.cause)
+    if known:
+        often = "; ".join(known.often)
+        yield sentence(f"{known.cause} (often: {often})" if often else known.cause)
     elif case.raised and case.raised.frames:
         frame = case.raised.frames[-1]
         yield f"Line {frame.line} of {frame.path} raised {case.raised.text} (in {frame.function})"
@@ -76,27 +85,27 @@ def _explain_error(clues: Clues) -> Iterator[str]:
         yield "The output contains no error that Argosy knows"
 
 
-def _explain_changes(clues: Clues) -> Iterator[str]:
+def _explain_changes(case: Case) -> Iterator[str]:
     """Yield what differs from the last run that passed, and what does not."""
-    case, compared = clues.case, clues.case.compared
+    compared = case.compared
     if not compared.job:
         return
     passed = f"job {compared.job}, which passed{_describe_equal(case)}"
     if not compared.changes:
         yield f"Nothing that Argosy records differs from {passed}"
-    elif clues.only_arguments:
+    elif changes_only_arguments(compared):
         difference = describe_difference(compared)
         verb = "are" if difference.partition(" '")[0].endswith("arguments") else "is"
         yield f"In the launch, the {difference} {verb} the only difference from {passed}"
-        yield from _explain_use(clues)
+        yield from _explain_use(case)
     else:
         yield f"Recorded differences from {passed}: {describe_difference(compared)}"
-    yield from _explain_settings(clues)
+    yield from _explain_settings(case)
 
 
-def _explain_use(clues: Clues) -> Iterator[str]:
+def _explain_use(case: Case) -> Iterator[str]:
     """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
-    case, use = clues.case, clues.use
+    use = find_use(case)
     if use is None or case.raised is None:
         return
     yield f"Line {use.frame.line} of {PurePosixPath(use.frame.path).name} reads this argument ({use.expression})"
@@ -127,19 +136,19 @@ def describe_difference(compared: Comparison) -> str:
     )
 
 
-def _explain_settings(clues: Clues) -> Iterator[str]:
+def _explain_settings(case: Case) -> Iterator[str]:
     """Yield what NCCL read in this job and not in the last run that passed, and what follows from it."""
-    case, compared = clues.case, clues.case.compared
+    compared, settings, wrong_cards = case.compared, find_settings(case), find_wrong_cards(case.compared)
     for change in compared.observed:
         if not change.now:
             continue
         name = change.name.removesuffix(IN_LOG)
         meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
         read = f"NCCL read {name}={change.now}{meaning}"
-        found = clues.settings.get(change.name)
+        found = settings.get(change.name)
         line = f"For '{found.argument}', line {found.line}" if found else ""
         where = f"{line} of the program contains this value of {name}. " if found else ""
-        if change is clues.wrong_cards:
+        if change is wrong_cards:
             yield f"{where}{read}, {_name_cards(change.now, case)}{_consequence(case)}"
         else:
             before = f"read {change.before}" if change.before else "does not mention it"
@@ -162,17 +171,16 @@ def _consequence(case: Case) -> str:
     return ", so NCCL used TCP" + (", which explains the low bandwidth" if low else "")
 
 
-def cite_lines(clues: Clues) -> tuple[Cited, ...]:
+def cite_lines(case: Case) -> tuple[Cited, ...]:
     """Return the lines that lead from a changed argument to a failure, in their order."""
-    case = clues.case
     if case.raised and case.raised.frames:
-        return tuple(_cite_traceback(clues))
-    return tuple(_cite_settings(clues)) if not case.facts.code else ()
+        return tuple(_cite_traceback(case))
+    return tuple(_cite_settings(case)) if not case.facts.code else ()
 
 
-def _cite_traceback(clues: Clues) -> Iterator[Cited]:
+def _cite_traceback(case: Case) -> Iterator[Cited]:
     """Yield the lines of the traceback, the definitions of names in the last one, and the last output before it."""
-    case, use = clues.case, clues.use
+    use = find_use(case)
     if case.raised is None:
         return
     last = case.raised.frames[-1]
@@ -185,7 +193,7 @@ def _cite_traceback(clues: Clues) -> Iterator[Cited]:
         if not use or frame is not use.frame:
             yield Cited(f"Line {frame.line}{_inside(frame)} calls {called.function}", frame.code, frame.line)
     yield Cited(f"Line {last.line}{_inside(last)} raises {case.raised.text}", last.code, last.line)
-    for each in clues.definitions:
+    for each in find_definitions(case):
         yield Cited(f"Line {each.line} defines {each.name}", each.code, each.line)
     printed = _last_output(case)
     if printed:
@@ -204,13 +212,13 @@ def _last_output(case: Case) -> str:
     return before[-1] if before else ""
 
 
-def _cite_settings(clues: Clues) -> Iterator[Cited]:
+def _cite_settings(case: Case) -> Iterator[Cited]:
     """Yield the line of the program with a new argument and a setting that NCCL read, and the lines that use it."""
-    for name, found in [*clues.settings.items()][:1]:
+    for name, found in [*find_settings(case).items()][:1]:
         yield Cited(
             f"Line {found.line} has '{found.argument}' and {name.removesuffix(IN_LOG)}", found.code.strip(), found.line
         )
-        defined, excerpt = defined_names(found.code), clues.case.excerpt
+        defined, excerpt = defined_names(found.code), case.excerpt
         rows = excerpt.lines if excerpt else ()
         users = [row for row in rows if row[0] != found.line and defined & names_of(row[1])]
         for line, code, _ in users[:MOST_CALLS]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.findings import State
+import msgspec
+
+from argosy.core.findings import Finding, State
 from argosy.diagnostics.report.compare import ARGUMENTS, IN_LOG
-from argosy.diagnostics.report.model import ArgumentUse, Case, Change, Clues, Comparison, Definition, Setting
-from argosy.diagnostics.report.source import NCCL, defined_names, find_argument_use, names_of
+from argosy.diagnostics.report.model import Case, Change, Comparison
+from argosy.diagnostics.report.source import NCCL, ArgumentUse, defined_names, find_argument_use, names_of
+from argosy.diagnostics.why.find import KnownError
 
 CARDS = "NCCL_IB_HCA"
 """The variable of NCCL that names cards."""
@@ -19,29 +22,38 @@ KNOWN_CAUSES = ("cause", "maybe", "end")
 """Levels of errors that explain a failure."""
 
 
-def find_clues(case: Case) -> Clues:
-    """Find what the facts about a job show together."""
-    known = (each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM)
-    failed = (each for each in case.findings if each.state is State.FAIL and each.hint)
-    found = {change.name: _find_setting(case, change) for change in case.compared.observed}
-    return Clues(
-        case,
-        next(known, None),
-        next(failed, None),
-        changes_only_arguments(case.compared),
-        _find_use(case),
-        tuple(_find_definitions(case)),
-        {name: setting for name, setting in found.items() if setting},
-        _find_wrong_cards(case.compared),
-    )
+class Definition(msgspec.Struct, frozen=True):
+    """A line of the program, by its number, that defines a name which the line with the error reads."""
+
+    line: int
+    name: str
+    code: str
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A line of the program, by its number, with a new argument and the value of a variable that NCCL read."""
+
+    line: int
+    code: str
+    argument: str
+
+
+def find_known_error(case: Case) -> KnownError | None:
+    """Return the first error in the output that a signature explains."""
+    return next((each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM), None)
+
+
+def find_failed_check(case: Case) -> Finding | None:
+    """Return the first failed check that has a hint."""
+    return next((each for each in case.findings if each.state is State.FAIL and each.hint), None)
 
 
 def changes_only_arguments(compared: Comparison) -> bool:
-    """Return whether nothing but the arguments differs."""
+    """Return whether nothing but the arguments differs from the last run that passed."""
     return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
 
 
-def _find_use(case: Case) -> ArgumentUse | None:
+def find_use(case: Case) -> ArgumentUse | None:
     """Return the frame of the traceback that reads a changed argument, and how."""
     changes = case.compared.changes
     if case.raised and case.plan and changes and changes[0].name == ARGUMENTS:
@@ -49,12 +61,18 @@ def _find_use(case: Case) -> ArgumentUse | None:
     return None
 
 
-def _find_definitions(case: Case) -> Iterator[Definition]:
+def find_definitions(case: Case) -> Iterator[Definition]:
     """Yield the lines on the page that define a name which the raised line reads."""
     if case.raised and case.raised.frames and case.excerpt:
         for number, text, _ in case.excerpt.lines:
             for name in sorted(defined_names(text) & names_of(case.raised.frames[-1].code)):
                 yield Definition(number, name, text)
+
+
+def find_settings(case: Case) -> dict[str, Setting]:
+    """Return each variable in the log that a line of the program sets by an argument, with that line."""
+    found = {change.name: _find_setting(case, change) for change in case.compared.observed}
+    return {name: setting for name, setting in found.items() if setting}
 
 
 def _find_setting(case: Case, change: Change) -> Setting | None:
@@ -68,7 +86,7 @@ def _find_setting(case: Case, change: Change) -> Setting | None:
     return None
 
 
-def _find_wrong_cards(compared: Comparison) -> Change | None:
+def find_wrong_cards(compared: Comparison) -> Change | None:
     """Return the change of ``NCCL_IB_HCA`` if it allows none of the cards that the last run that passed used."""
     for change in compared.observed:
         if change.name == f"{CARDS}{IN_LOG}" and change.now and compared.cards:

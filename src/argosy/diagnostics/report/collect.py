@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
@@ -15,7 +16,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.clues import changes_only_arguments, find_clues
+from argosy.diagnostics.report.clues import changes_only_arguments
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
 from argosy.diagnostics.report.next_steps import list_commands, list_steps
@@ -48,6 +49,8 @@ from argosy.sites.profile import Site
 from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import ENDED
 from argosy.version import VERSION
+
+T = TypeVar("T")
 
 OUTPUT_LINES, LONGEST_LINE = 200, 400
 """Lines of the output's end on the page, and characters of each."""
@@ -90,14 +93,13 @@ def collect_report(session: Session, job: str) -> Report:
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = "\n".join((output, *map(read_ends_of, find_network_logs(facts, read_plan(facts.record)))))
     case = _collect_case(session, facts, output, logs)
-    clues = find_clues(case)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,
         summary=summarize(case),
-        cause=explain_cause(clues),
-        chain=cite_lines(clues),
-        steps=tuple(list_steps(clues)),
+        cause=explain_cause(case),
+        chain=cite_lines(case),
+        steps=tuple(list_steps(case)),
         timeline=plan_timeline(facts, output),
         unknown=tuple(unknown_times(facts, case.plan, output)),
         ranks=tuple(_ranks(facts, case.plan)),
@@ -120,10 +122,11 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> 
     plan, submission = _plan(facts.record), read_submission(facts.record)
     net = parse_netlog(logs)
     compared = _compared(session, facts, net)
+    findings: tuple[Finding, ...] = _or((), lambda: verify_facts(session, facts)[1].findings)
     case = Case(
         facts=facts,
         plan=plan,
-        findings=relevant_findings(_verified(session, facts), plan, facts, compared),
+        findings=relevant_findings(findings, plan, facts, compared),
         errors=_errors(session, facts),
         compared=compared,
         raised=find_exception(facts.last_lines) if facts.code else None,
@@ -165,18 +168,16 @@ def _excerpt(case: Case) -> Excerpt | None:
     return read_excerpt(case.search, started) if case.search and started and not case.ssh else None
 
 
+def _or(otherwise: T, ask: Callable[[], T]) -> T:
+    """Return an answer, or another value if there is none."""
+    try:
+        return ask()
+    except ArgosyError:
+        return otherwise
+
+
 def _plan(record: str) -> LaunchPlan | None:
-    try:
-        return read_kept_plan(Path(record), record) if record else None
-    except ArgosyError:
-        return None
-
-
-def _verified(session: Session, facts: JobFacts) -> tuple[Finding, ...]:
-    try:
-        return verify_facts(session, facts)[1].findings
-    except ArgosyError:
-        return ()
+    return _or(None, lambda: read_kept_plan(Path(record), record)) if record else None
 
 
 def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
@@ -188,10 +189,7 @@ def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
 
 def _site(session: Session, case: Case) -> Site:
     """Return the profile of a job's site; its file may lie outside the folders of profiles."""
-    try:
-        return load_site(case.profile, session.host) if case.plan else Site()
-    except ArgosyError:
-        return Site()
+    return _or(Site(), lambda: load_site(case.profile, session.host)) if case.plan else Site()
 
 
 def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:
@@ -211,12 +209,9 @@ def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:
 
 def _measured(session: Session, job: str, passed: str) -> tuple[BenchResult, ...]:
     """Return what the job measured, followed by the result of the last run that passed."""
-    for names in ((job, passed), (job,)):
-        try:
-            return read_results(session, tuple(filter(None, names)))
-        except ArgosyError:
-            continue
-    return ()
+    none: tuple[BenchResult, ...] = ()
+    both = _or(none, lambda: read_results(session, (job, passed))) if passed else none
+    return both or _or(none, lambda: read_results(session, (job,)))
 
 
 def _compared(session: Session, facts: JobFacts, net: NetFacts) -> Comparison:
@@ -229,7 +224,7 @@ def _compared(session: Session, facts: JobFacts, net: NetFacts) -> Comparison:
             return Comparison()
         records = (passed.job.record, facts.record)
         packages = {record: _packages(session, _plan(record)) for record in records}
-        bandwidth = f"{passed.measured.gigabytes:.4g} GB/s" if passed.measured else ""
+        bandwidth = f"{passed.net.measured.gigabytes:.4g} GB/s" if passed.net.measured else ""
         observed = tuple(compare_settings(passed.net.settings, net.settings))
         compared = compare_jobs(session, facts, passed.job, packages)
         network = _describe_network(passed.net)
@@ -258,10 +253,7 @@ def _packages(session: Session, plan: LaunchPlan | None) -> dict[str, str]:
     """Return name and version of the packages in the lock of a plan's image; nothing if it has no lock or is gone."""
     if plan is None or not Path(plan.image).is_file():
         return {}
-    try:
-        lock = inspect_squashfs(open_image(Path(plan.image)), session).lock
-    except ArgosyError:
-        return {}
+    lock = _or(None, lambda: inspect_squashfs(open_image(Path(plan.image)), session).lock)
     return {each.name: each.version for each in lock.packages} if lock else {}
 
 

@@ -30,43 +30,29 @@ class Phase(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event in the life of a job.
-
-    Attributes
-    ----------
-    seconds
-        Time since 1970 in seconds.
-    text
-        The event, for example ``submitted``.
-    phase
-        The phase that begins with it.
-    """
+    """An event in the life of a job."""
 
     seconds: float
+    """Time since 1970 in seconds."""
     text: str
+    """The event, for example ``submitted``."""
     phase: Phase
+    """The phase that begins with it."""
 
 
 class RankRow(msgspec.Struct, frozen=True):
-    """A rank: what it was given, and what was planned for it.
-
-    Attributes
-    ----------
-    cores, planned
-        Cores as a list of ranges; empty if unknown.
-    gpus
-        GPUs that it could use.
-    end
-        How it ended, if it failed first.
-    """
+    """A rank: what it was given, and what was planned for it."""
 
     rank: int
     host: str
     local: int
     cores: str
     planned: str
+    """Cores as a list of ranges; empty if unknown."""
     gpus: int
+    """GPUs that it could use."""
     end: str = ""
+    """How it ended, if it failed first."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -78,25 +64,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """A step that a report advises: one action.
-
-    Attributes
-    ----------
-    command
-        The command line of the step; empty if it has none.
-    where
-        The machine on which to type the command, and the cost.
-    instead
-        Whether it is an alternative to the step before.
-    section
-        Section of the page that has the lines to look at; empty if the page has none.
-    """
+    """A step that a report advises: one action."""
 
     text: str
     command: str = ""
+    """The command line of the step; empty if it has none."""
     where: str = ""
+    """The machine on which to type the command, and the cost."""
     instead: bool = False
+    """Whether it is an alternative to the step before."""
     section: str = ""
+    """Section of the page that has the lines to look at; empty if the page has none."""
 
 
 class UserFrame(msgspec.Struct, frozen=True):
@@ -109,155 +87,101 @@ class UserFrame(msgspec.Struct, frozen=True):
 
 
 class UserException(msgspec.Struct, frozen=True):
-    """The exception that ended a program.
-
-    Attributes
-    ----------
-    text
-        For example ``KeyError: 'label'``.
-    frames
-        Frames in the user's code; the last one is the nearest to the error.
-    """
+    """The exception that ended a program."""
 
     text: str
+    """For example ``KeyError: 'label'``."""
     frames: tuple[UserFrame, ...] = ()
+    """Frames in the user's code; the last one is the nearest to the error."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """Lines of the user's program that explain a job.
-
-    Attributes
-    ----------
-    first, last
-        A range of lines, from 1; 0 for the lines that contain one of `words`.
-    marked
-        Lines of the range that the traceback names.
-    in_image
-        Whether the file is part of the image.
-    """
+    """Lines of the user's program that explain a job."""
 
     path: str
     first: int = 0
     last: int = 0
+    """A range of lines, from 1; 0 for the lines that contain one of `words`."""
     marked: tuple[int, ...] = ()
+    """Lines of the range that the traceback names."""
     words: tuple[str, ...] = ()
     in_image: bool = False
+    """Whether the file is part of the image."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """Lines of a file: number, text and whether the line is marked.
-
-    Attributes
-    ----------
-    note
-        Why the lines are not shown; empty if they are.
-    """
+    """Lines of a file: number, text and whether the line is marked."""
 
     path: str
     lines: tuple[tuple[int, str, bool], ...] = ()
     note: str = ""
+    """Why the lines are not shown; empty if they are."""
 
 
 class Cited(msgspec.Struct, frozen=True):
-    """A line that explains a failure.
-
-    Attributes
-    ----------
-    text
-        Description of the line, for example ``Line 61, in load, raises KeyError: 'label'``.
-    code
-        The line itself.
-    line
-        Number of a line of the program; 0 for a line of another file or of the output.
-    """
+    """A line that explains a failure."""
 
     text: str
+    """Description of the line, for example ``Line 61, in load, raises KeyError: 'label'``."""
     code: str
+    """The line itself."""
     line: int = 0
+    """Number of a line of the program; 0 for a line of another file or of the output."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The difference from the last run of the same command and shape at the same site that passed its checks.
-
-    Attributes
-    ----------
-    job
-        Number of that job; empty if there is none.
-    repeat
-        Command line that launches it again.
-    same
-        Names of what is equal, for example ``image``.
-    files
-        Names of the command's files with equal content.
-    observed
-        Variables in the logs of the network library that differ.
-    seconds
-        How long that job ran; 0 if unknown.
-    network
-        The network that the logs of that job show, with its cards; empty if they show none.
-    cards
-        Names of the InfiniBand cards that it used.
-    bandwidth
-        The bandwidth that it measured, with its unit; empty if it measured none.
-    """
+    """The difference from the last run of the same command and shape at the same site that passed its checks."""
 
     job: str = ""
+    """Number of that job; empty if there is none."""
     repeat: str = ""
+    """Command line that launches it again."""
     changes: tuple[Change, ...] = ()
     same: tuple[str, ...] = ()
+    """Names of what is equal, for example ``image``."""
     files: tuple[str, ...] = ()
+    """Names of the command's files with equal content."""
     observed: tuple[Change, ...] = ()
+    """Variables in the logs of the network library that differ."""
     seconds: int = 0
+    """How long that job ran; 0 if unknown."""
     network: str = ""
+    """The network that the logs of that job show, with its cards; empty if they show none."""
     cards: tuple[str, ...] = ()
+    """Names of the InfiniBand cards that it used."""
     bandwidth: str = ""
+    """The bandwidth that it measured, with its unit; empty if it measured none."""
 
 
 class Case(msgspec.Struct, frozen=True):
-    """The facts about a job that decide what its report says.
-
-    Attributes
-    ----------
-    plan
-        The plan of the job; None if the job has no record.
-    findings
-        Findings of `argosy verify`.
-    errors
-        Known errors in the output, the causes first.
-    raised
-        The exception that ended the program; None if the output shows none.
-    search
-        Lines of the user's program that explain the job; None if none are known.
-    excerpt
-        Their text; None if the program is not on this machine.
-    net
-        The network that the logs of the job show.
-    results
-        Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
-    output
-        Output of the job.
-    typed
-        Command line that launched the job; empty if it was launched from Python.
-    profile
-        Name or file of the site's profile; empty for a job that Argosy did not plan.
-    ssh
-        Login node, for a job that was submitted by ssh.
-    """
+    """The facts about a job that decide what its report says."""
 
     facts: JobFacts
     plan: LaunchPlan | None = None
+    """The plan of the job; None if the job has no record."""
     findings: tuple[Finding, ...] = ()
+    """Findings of `argosy verify`."""
     errors: tuple[KnownError, ...] = ()
+    """Known errors in the output, the causes first."""
     compared: Comparison = Comparison()
     raised: UserException | None = None
+    """The exception that ended the program; None if the output shows none."""
     search: Search | None = None
+    """Lines of the user's program that explain the job; None if none are known."""
     excerpt: Excerpt | None = None
+    """Their text; None if the program is not on this machine."""
     net: NetFacts = NetFacts()
+    """The network that the logs of the job show."""
     results: tuple[BenchResult, ...] = ()
+    """Result of the job if it was a benchmark, followed by those of earlier comparable jobs."""
     output: str = ""
+    """Output of the job."""
     typed: str = ""
+    """Command line that launched the job; empty if it was launched from Python."""
     profile: str = ""
+    """Name or file of the site's profile; empty for a job that Argosy did not plan."""
     ssh: str = ""
+    """Login node, for a job that was submitted by ssh."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -267,114 +191,37 @@ class Case(msgspec.Struct, frozen=True):
         return tuple(each.value for each in choices if each.key in private or SECRET_NAME.search(each.key))
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """A line of the program with a new argument, and the value of a variable that NCCL read.
-
-    Attributes
-    ----------
-    line, code
-        Number and text of the line.
-    """
-
-    line: int
-    code: str
-    argument: str
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """A line of the program, by its number, that defines a name which the line with the error reads."""
-
-    line: int
-    name: str
-    code: str
-
-
-class ArgumentUse(msgspec.Struct, frozen=True):
-    """The frame of a traceback that reads an argument of the program, and how, for example ``sys.argv[2]``."""
-
-    frame: UserFrame
-    expression: str
-
-
-class Clues(msgspec.Struct, frozen=True):
-    """The connections between the facts about a job; the cause, the cited lines and the next steps are based on them.
-
-    Attributes
-    ----------
-    known
-        The first error in the output that a signature explains.
-    failed_check
-        The first failed check that has a hint.
-    only_arguments
-        Whether nothing but the arguments differs from the last run that passed.
-    use
-        The line of the program that reads a changed argument.
-    definitions
-        Lines on the page that define names of the line with the error.
-    settings
-        Variable in the log -> the line of the program that sets it by an argument.
-    wrong_cards
-        The change of ``NCCL_IB_HCA`` if it allows none of the cards that the last run that passed used.
-    """
-
-    case: Case
-    known: KnownError | None
-    failed_check: Finding | None
-    only_arguments: bool
-    use: ArgumentUse | None
-    definitions: tuple[Definition, ...]
-    settings: dict[str, Setting]
-    wrong_cards: Change | None
-
-
 class Report(msgspec.Struct, frozen=True):
-    """All facts of a report.
-
-    Attributes
-    ----------
-    case
-        Facts that decide what the report says.
-    summary
-        One sentence about the end of the job.
-    cause
-        The likely cause of a failure; empty if the job succeeded or still runs.
-    chain
-        The lines that lead to a failure, in their order.
-    steps
-        The next steps in their order, after a job that failed or whose checks failed.
-    unknown
-        Events whose time is unknown: event and reason.
-    measured
-        The largest bandwidth of each result, and the value that the site's profile expects; empty for others.
-    evidence
-        Lines of NCCL or RCCL that name the network.
-    output
-        The end of the output.
-    commands
-        Command lines that are useful now: purpose and line.
-    node
-        A node as the profile describes it, with the GPUs of the job.
-    networks
-        Host -> the network that its logs show.
-    written, user
-        Seconds since 1970 when the report was made, and who made it.
-    """
+    """All facts of a report."""
 
     case: Case
+    """Facts that decide what the report says."""
     summary: str
+    """One sentence about the end of the job."""
     cause: str
+    """The likely cause of a failure; empty if the job succeeded or still runs."""
     chain: tuple[Cited, ...]
+    """The lines that lead to a failure, in their order."""
     steps: tuple[NextStep, ...]
+    """The next steps in their order, after a job that failed or whose checks failed."""
     timeline: tuple[Event, ...]
     unknown: tuple[tuple[str, str], ...]
+    """Events whose time is unknown: event and reason."""
     ranks: tuple[RankRow, ...]
     measured: str
+    """The largest bandwidth of each result, and the value that the site's profile expects; empty for others."""
     evidence: tuple[str, ...]
+    """Lines of NCCL or RCCL that name the network."""
     packages: tuple[tuple[str, str], ...]
     output: str
+    """The end of the output."""
     commands: tuple[tuple[str, str], ...]
+    """Command lines that are useful now: purpose and line."""
     node: Node
+    """A node as the profile describes it, with the GPUs of the job."""
     networks: dict[str, NetFacts]
+    """Host -> the network that its logs show."""
     written: float
     user: str
+    """Seconds since 1970 when the report was made, and who made it."""
     argosy: str

@@ -10,8 +10,16 @@ from argosy.core.findings import has_failed
 from argosy.core.render import HOUR, count, render_duration
 from argosy.core.shell import join, quote
 from argosy.diagnostics.report.cause import describe_difference
-from argosy.diagnostics.report.clues import CARDS
-from argosy.diagnostics.report.model import Case, Clues, NextStep, Search
+from argosy.diagnostics.report.clues import (
+    CARDS,
+    changes_only_arguments,
+    find_definitions,
+    find_failed_check,
+    find_known_error,
+    find_settings,
+    find_wrong_cards,
+)
+from argosy.diagnostics.report.model import Case, Comparison, NextStep, Search
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
 from argosy.jobs.record import SCRIPT, recording_command
@@ -27,9 +35,9 @@ DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
 """The device files that a hint names, and the folder with the names of the cards."""
 
 
-def list_steps(clues: Clues) -> Iterator[NextStep]:
+def list_steps(case: Case) -> Iterator[NextStep]:
     """Yield the next steps after a job that failed, or whose checks failed; nothing for other jobs."""
-    case, facts = clues.case, clues.case.facts
+    facts = case.facts
     if facts.kind != ENDED:
         return
     if facts.advice and facts.is_local:
@@ -38,19 +46,19 @@ def list_steps(clues: Clues) -> Iterator[NextStep]:
     elif facts.advice:
         yield NextStep(f"{sentence(facts.advice)}.")
     elif facts.code:
-        yield from _steps_of_failure(clues)
+        yield from _steps_of_failure(case)
     elif has_failed(case.findings):
-        yield from _steps_of_check(clues)
+        yield from _steps_of_check(case)
 
 
-def _steps_of_failure(clues: Clues) -> Iterator[NextStep]:
+def _steps_of_failure(case: Case) -> Iterator[NextStep]:
     """Yield the steps after a failure: first look at the evidence, then correct what explains it."""
-    case, known, compared = clues.case, clues.known, clues.case.compared
+    known, compared = find_known_error(case), case.compared
     target = "the program or its input"
     if known:
         yield NextStep(f"{sentence(fill_names(known.fix, case.facts))}.")
     elif case.raised and case.search:
-        data = [f"{each.name}, line {each.line}" for each in clues.definitions]
+        data = [f"{each.name}, line {each.line}" for each in find_definitions(case)]
         target = f"line {case.raised.frames[-1].line}, or {f'its data ({data[0]})' if data else 'its input'}"
         yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
     elif case.facts.last_lines:
@@ -63,26 +71,25 @@ def _steps_of_failure(clues: Clues) -> Iterator[NextStep]:
     if not compared.changes:
         yield NextStep(f"Correct {again}", *_launch_again(case))
         return
-    what = f"the {describe_difference(compared)}" if clues.only_arguments else "the recorded differences"
-    back = f"If you did not want {what}: {_launch_before(clues)}."
+    what = f"the {describe_difference(compared)}" if changes_only_arguments(compared) else "the recorded differences"
+    back = f"If you did not want {what}: {_launch_before(compared)}."
     yield NextStep(back, compared.repeat, _cost(case))
     yield NextStep(f"If you wanted {what}: correct {again}", *_launch_again(case), instead=True)
 
 
-def _launch_before(clues: Clues) -> str:
+def _launch_before(compared: Comparison) -> str:
     """Say what to launch instead, for example ``launch with 'ib', as in job 5``."""
-    compared = clues.case.compared
-    if not clues.only_arguments:
+    if not changes_only_arguments(compared):
         return f"launch job {compared.job} again"
     return f"launch {describe_return(compared.changes[0])}, as in job {compared.job}"
 
 
-def _steps_of_check(clues: Clues) -> Iterator[NextStep]:
+def _steps_of_check(case: Case) -> Iterator[NextStep]:
     """Yield the steps that separate a change since the last run that passed from a fault of the nodes or the image."""
-    case, failed, compared = clues.case, clues.failed_check, clues.case.compared
+    failed, compared = find_failed_check(case), case.compared
     if not case.plan or not case.plan.is_job:
         return
-    steps = list(_steps_of_changes(clues)) if compared.changes else []
+    steps = list(_steps_of_changes(case)) if compared.changes else []
     if not compared.changes and failed and DEVICES not in failed.hint:
         steps.append(NextStep(f"{sentence(fill_names(failed.hint, case.facts))}."))
     if "/" in case.plan.image:
@@ -96,34 +103,34 @@ def _steps_of_check(clues: Clues) -> Iterator[NextStep]:
     yield from steps
 
 
-def _steps_of_changes(clues: Clues) -> Iterator[NextStep]:
+def _steps_of_changes(case: Case) -> Iterator[NextStep]:
     """Yield the steps that find and revert the change that is the cause."""
-    case, compared = clues.case, clues.case.compared
-    if clues.only_arguments and case.search:
-        yield _look(case, case.search, _name_lines(clues, Path(case.search.path).name))
+    compared = case.compared
+    if changes_only_arguments(compared) and case.search:
+        yield _look(case, case.search, _name_lines(case, Path(case.search.path).name))
     else:
         line = f"argosy jobs diff {compared.job} {case.facts.id}"
         yield NextStep("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
     nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
-    launch = f"{sentence(_launch_before(clues))}{nodes}. If it passes its checks, the cause is confirmed."
-    yield NextStep(f"{launch}{_keep(clues)}", repeat, _cost(case))
+    launch = f"{sentence(_launch_before(compared))}{nodes}. If it passes its checks, the cause is confirmed."
+    yield NextStep(f"{launch}{_keep(case)}", repeat, _cost(case))
 
 
-def _name_lines(clues: Clues, name: str) -> str:
+def _name_lines(case: Case, name: str) -> str:
     """Name the lines of a program that explain a failed check."""
-    found = next(iter(clues.settings.values()), None)
+    found = next(iter(find_settings(case).values()), None)
     if found:
         return f"line {found.line} of {name}"
     return f"the lines of {name} that contain a new argument, or a variable of NCCL"
 
 
-def _keep(clues: Clues) -> str:
+def _keep(case: Case) -> str:
     """Say what to do after the run of the earlier arguments has passed."""
-    if not clues.only_arguments:
+    compared, wrong = case.compared, find_wrong_cards(case.compared)
+    if not changes_only_arguments(compared):
         return ""
-    compared, wrong = clues.case.compared, clues.wrong_cards
-    found = clues.settings.get(wrong.name) if wrong else None
+    found = find_settings(case).get(wrong.name) if wrong else None
     passed = f" Then launch {describe_return(compared.changes[0])} from now on"
     if found:
         cards = join_names(compared.cards)

@@ -1,8 +1,10 @@
-"""Render a report as one self-contained HTML page; pure."""
+"""Render a report as one self-contained HTML page, and pack it with the records of the job for a support ticket."""
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -17,10 +19,10 @@ from argosy.core.pages import page_templates
 from argosy.core.plots import draw, size_label
 from argosy.core.redact import hide, redact
 from argosy.core.render import count
+from argosy.core.store import atomic_file
 from argosy.diagnostics.report.compare import NODES
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
-from argosy.diagnostics.report.outline import list_facts
 from argosy.diagnostics.report.sections import (
     describe_equal,
     describe_excerpt,
@@ -29,25 +31,29 @@ from argosy.diagnostics.report.sections import (
     list_changes,
     list_choices,
     list_errors,
+    list_facts,
     list_findings,
     list_moments,
     list_plan,
     list_ranks,
     list_step_texts,
     name_state,
-    number_lines,
     show_command,
     title_changes,
     title_last_lines,
 )
 from argosy.diagnostics.report.summary import capitalise
-from argosy.diagnostics.report.timeline import draw_timeline, sum_phases
+from argosy.diagnostics.report.timeline import list_bars, sum_phases
 from argosy.diagnostics.verify.logs import NetFacts
+from argosy.jobs.outputs import can_read, read_ends_of
 
 HELPERS = re.compile(r"^# --- Helpers", re.MULTILINE)
 """The line of a job script after which it is the same in every script."""
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+MOST_FILES = 200
+"""Files of the record that are packed; a large job has one network log for each node."""
 
 
 def render_page(report: Report) -> str:
@@ -73,7 +79,7 @@ def render_page(report: Report) -> str:
         symptoms=list_errors(report, ("symptom",)),
         last_lines=title_last_lines(case),
         excerpt_caption=describe_excerpt(case),
-        excerpt=number_lines(case.excerpt),
+        excerpt=case.excerpt.lines if case.excerpt else (),
         commands=[(purpose, show_command(case, line)) for purpose, line in report.commands],
         changes_title=title_changes(case),
         changes=list_changes(case),
@@ -81,8 +87,8 @@ def render_page(report: Report) -> str:
         findings=list_findings(report),
         ranks=list(list_ranks(report)),
         moments=list(list_moments(report)),
-        timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704 - drawings escape their texts
-        phases=[(phase.name.lower(), text) for phase, text in sum_phases(report.timeline)],
+        bars=list(list_bars(report.timeline)),
+        phases=sum_phases(report.timeline),
         plan_rows=list(list_plan(plan)) if plan else [],
         choices=list_choices(plan) if plan else [],
         script=HELPERS.split(plan.script)[0] if plan else "",
@@ -138,3 +144,34 @@ def tabulate_results(results: Sequence[BenchResult]) -> tuple[tuple[str, ...], .
 def _without_secrets(value: object, secrets: tuple[str, ...]) -> object:
     """Return a value of the page without secrets and credentials of URLs; drawings and the template are unchanged."""
     return hide(redact(value), secrets) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def write_bundle(path: Path, report: Report) -> None:
+    """Write a tar.gz archive: ``report.html``, the files of the record, and the ends of the outputs.
+
+    Credentials of URLs, and the secrets of `Case.secrets`, are removed from each file.
+
+    Raises
+    ------
+    OSError
+        When the archive cannot be written; nothing is left then.
+    """
+    facts = report.case.facts
+    folder = f"job-{facts.id}"
+    secrets = report.case.secrets
+    with atomic_file(path, force=True) as beside, tarfile.open(beside, "w:gz") as archive:
+        _add(archive, f"{folder}/report.html", render_page(report))
+        record = Path(facts.record) if facts.record else None
+        for file in sorted(record.iterdir())[:MOST_FILES] if record else ():
+            if file.is_file():
+                _add(archive, f"{folder}/record/{file.name}", hide(redact(read_ends_of(str(file))), secrets))
+        for output in facts.outputs or (facts.output,):
+            if output and can_read(output):
+                _add(archive, f"{folder}/output/{Path(output).name}", hide(redact(read_ends_of(output)), secrets))
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    data = text.encode(errors="surrogateescape")
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o600
+    archive.addfile(entry, io.BytesIO(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -10,13 +11,15 @@ from argosy.core.findings import Finding, State, has_failed
 from argosy.core.model import Choice
 from argosy.core.parse import parse_cpulist
 from argosy.core.redact import hide
-from argosy.core.render import count, render_duration
+from argosy.core.render import HOUR, count, render_duration
 from argosy.diagnostics.report.clues import OF_PROGRAM
-from argosy.diagnostics.report.model import Case, Excerpt, NextStep, RankRow, Report
+from argosy.diagnostics.report.model import Case, NextStep, Phase, RankRow, Report
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.report.timeline import render_time
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import JobFacts
+from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import ENDED
 
 OTHERS = "ended-with-others"
@@ -29,6 +32,12 @@ EVIDENCE = {"network": "network-lines", "GPUs": "ranks", "cores": "ranks", "band
 """Subject of a finding -> the part of the page that has its evidence."""
 
 MARKS = {State.OK: "✓", State.WARN: "!", State.FAIL: "✗", State.UNKNOWN: "?"}
+
+SIGNALLED = 128
+"""An exit code above this is 128 and the number of a signal."""
+
+NO_LIMIT = {"UNLIMITED": "none", "365-00:00:00": "none"}
+"""Forms in which Slurm shows a job without a time limit: before and after it starts."""
 
 
 class CommandLine(msgspec.Struct, frozen=True):
@@ -52,39 +61,17 @@ class ErrorText(msgspec.Struct, frozen=True):
     fix: str
 
 
-class StepText(msgspec.Struct, frozen=True):
-    """A step, and its command line if it has one."""
-
-    step: NextStep
-    command: CommandLine | None
-
-
 class FindingText(msgspec.Struct, frozen=True):
-    """The row of a check.
-
-    Attributes
-    ----------
-    state
-        Class of the style sheet.
-    section
-        The part of the page that has the evidence of a failed check; else empty.
-    """
+    """The row of a check."""
 
     label: str
     state: str
+    """Class of the style sheet."""
     badge: str
     evidence: str
     section: str
+    """The part of the page that has the evidence of a failed check; else empty."""
     hint: str
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A line of the program; `after_gap` if the page leaves out the lines before it."""
-
-    number: int
-    text: str
-    is_marked: bool
-    after_gap: bool
 
 
 def name_state(report: Report) -> str:
@@ -110,6 +97,74 @@ def describe_state(report: Report) -> str:
     }[name_state(report)]
 
 
+def list_facts(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the facts below the heading: name and value."""
+    facts, plan = report.case.facts, report.case.plan
+    if plan:
+        shape = plan.shape
+        gpus = f" and {count(shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
+        each = " on each" if shape.nodes > 1 else ""
+        yield "Requested", f"{count(shape.nodes, 'node')}, {count(shape.ranks_per_node, 'rank')}{gpus}{each}"
+        yield "Site profile", plan.site
+    values = (
+        ("GPU model", report.node.gpu_model if plan and plan.shape.gpus_per_node else ""),
+        ("Partition", facts.partition or _option(plan, "partition")),
+        ("Account", facts.account or _option(plan, "account")),
+        ("Time limit", NO_LIMIT.get(facts.time_limit, facts.time_limit) or _option(plan, "time")),
+        ("Nodes", facts.nodes),
+    )
+    yield from ((name, value) for name, value in values if value)
+    if report.timeline:
+        yield "Submitted" if facts.submitted else "Started", render_time(report.timeline[0].seconds)
+    started = [each.seconds for each in report.timeline if each.phase is Phase.START]
+    if started and facts.kind == ENDED:
+        yield "Ran for", render_duration(report.timeline[-1].seconds - started[0])
+    if facts.kind == ENDED:
+        used = _resources(facts, plan)
+        yield from [("Used", used)] if used else []
+        yield "Exit code", _exit_codes(facts)
+    yield "Report written", f"{render_time(report.written)} by {report.user}"
+    yield from [("Output", facts.output)] if facts.output else []
+    yield from [("Record", facts.record)] if facts.record else []
+
+
+def _option(plan: LaunchPlan | None, name: str) -> str:
+    """Return the value of an option of sbatch that the plan has; empty without it."""
+    return option_value(plan.directives, f"--{name}") if plan else ""
+
+
+def _resources(facts: JobFacts, plan: LaunchPlan | None) -> str:
+    """Return the hours of nodes and GPUs that all runs of a job used; empty if their times are unknown."""
+    seconds = sum(run.ended - run.started for run in facts.runs if run.started and run.ended)
+    if not seconds or _has_tasks(facts) or plan is None or not plan.is_job:
+        return ""
+    hours = seconds * plan.shape.nodes / HOUR
+    gpus = hours * plan.shape.gpus_per_node
+    return f"{hours:.2g} node hours" + (f", {gpus:.2g} GPU hours" if gpus else "")
+
+
+def _has_tasks(facts: JobFacts) -> bool:
+    """Return whether the runs are those of several tasks of an array."""
+    return len({run.job for run in facts.runs}) > 1
+
+
+def _exit_codes(facts: JobFacts) -> str:
+    """Return the exit code; that of the rank that failed first, and of the job if the other ranks changed it."""
+    job = facts.runs[-1].code if facts.runs and not _has_tasks(facts) else facts.code
+    if facts.first is None or job == facts.code:
+        return str(facts.code)
+    stopped = f" (the other ranks were stopped by {_signal(job - SIGNALLED)})" if job > SIGNALLED else ""
+    return f"rank {facts.first.rank}: {facts.code} (failed first); job: {job}{stopped}"
+
+
+def _signal(number: int) -> str:
+    """Return the name of a signal, for example ``SIGTERM``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def mark_words(line: str, before: str) -> tuple[tuple[str, bool], ...]:
     """Return the words of a command line, and whether each is new; the name of a job is not marked."""
     words, known = line.split(" "), set(before.split(" "))
@@ -125,12 +180,12 @@ def show_command(case: Case, line: str, before: str = "") -> CommandLine:
     return CommandLine(line, mark_words(hide(line, case.secrets), hide(before, case.secrets)))
 
 
-def list_step_texts(report: Report) -> list[list[StepText]]:
-    """Return the next steps, each followed by its alternatives."""
-    case, steps = report.case, list[list[StepText]]()
+def list_step_texts(report: Report) -> list[list[tuple[NextStep, CommandLine | None]]]:
+    """Return the next steps with their command lines, each followed by its alternatives."""
+    case, steps = report.case, list[list[tuple[NextStep, CommandLine | None]]]()
     for step in report.steps:
         before = case.typed if step.command != case.typed and step.command.startswith("cd ") else ""
-        text = StepText(step, show_command(case, step.command, before) if step.command else None)
+        text = (step, show_command(case, step.command, before) if step.command else None)
         if step.instead and steps:
             steps[-1].append(text)
         else:
@@ -170,15 +225,6 @@ def title_last_lines(case: Case) -> str:
     """Return the heading of the last lines of a failed job."""
     writer = describe_writer(case)
     return f"Last lines of {writer}" + (", which failed first" if writer != "the output" else "")
-
-
-def number_lines(excerpt: Excerpt | None) -> list[Line]:
-    """Return the lines of the program that the page shows."""
-    before, lines = 0, []
-    for number, text, is_marked in excerpt.lines if excerpt else ():
-        lines.append(Line(number, text, is_marked, after_gap=bool(before) and number != before + 1))
-        before = number
-    return lines
 
 
 def describe_excerpt(case: Case) -> str:

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from argosy.core.redact import redact
 from argosy.core.shell import join
-from argosy.diagnostics.report.model import ArgumentUse, Change, Excerpt, Search, UserException, UserFrame
+from argosy.diagnostics.report.model import Change, Excerpt, Search, UserException, UserFrame
 from argosy.jobs.command_files import is_in_image
 
 RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
@@ -44,6 +46,13 @@ SHORTEST_WORD = 3
 """Characters of an argument that are enough to search for it."""
 
 NCCL = "NCCL_"
+
+
+class ArgumentUse(msgspec.Struct, frozen=True):
+    """The frame of a traceback that reads an argument of the program, and how, for example ``sys.argv[2]``."""
+
+    frame: UserFrame
+    expression: str
 
 
 def find_exception(lines: Sequence[str]) -> UserException | None:

@@ -1,14 +1,10 @@
-"""Collect and draw the events of a job, from its records, its output and Slurm; one without evidence stays unknown.
-
-The colours come from the style sheet of the page, so that the picture follows its light and dark modes.
-"""
+"""Collect the events of a job, from its records, its output and Slurm; one without evidence stays unknown."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,12 +23,6 @@ STOPPED = re.compile(r"^slurmstepd[^\n]*\*\*\* STEP [^\n]* CANCELLED AT (\d{4}-\
 
 ORDER = tuple(Phase)
 """Order of events within a second."""
-
-WIDTH, HEIGHT = 880, 30
-"""Size of the timeline in pixels."""
-
-CHARACTER = 7.5
-"""Width of a character in pixels, to leave out texts that do not fit."""
 
 
 def plan_timeline(facts: JobFacts, output: str) -> tuple[Event, ...]:
@@ -114,38 +104,20 @@ def render_time(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def draw_timeline(moments: Sequence[Event]) -> str:
-    """Draw the phases of a job as a bar in proportion to their durations; empty for fewer than two moments."""
-    if len(moments) < 2:  # noqa: PLR2004 - a line has two ends
-        return ""
-    first, span = moments[0].seconds, max(1.0, moments[-1].seconds - moments[0].seconds)
-    label = escape(f"Timeline: {describe_phases(moments)}")
+def list_bars(moments: Sequence[Event]) -> Iterator[tuple[Phase, float, str]]:
+    """Yield the parts of the timeline: phase, seconds, and name with duration."""
     start = _name_start(moments)
-    parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT + 2}" role="img" aria-label="{label}">']
     changes = [each for number, each in enumerate(moments) if not number or each.phase != moments[number - 1].phase]
-    for before, after in pairwise([*changes, moments[-1]]):
-        left, right = ((each.seconds - first) / span * WIDTH for each in (before, after))
+    for before, after in pairwise([*changes, *moments[-1:]]):
+        seconds = after.seconds - before.seconds
         name = start if before.phase is Phase.START else before.phase
-        text = f"{name} {render_duration(after.seconds - before.seconds)}"
-        parts.append(
-            f'<g><title>{escape(text)}</title><rect x="{left:.1f}" y="1" width="{max(1, right - left):.1f}" '
-            f'height="{HEIGHT}" class="{before.phase.name.lower()}"/>'
-        )
-        if len(text) * CHARACTER < right - left:
-            parts.append(f'<text x="{(left + right) / 2:.1f}" y="20" class="middle">{escape(text)}</text>')
-        parts.append("</g>")
-    return "".join((*parts, "</svg>"))
+        yield before.phase, seconds, f"{name} {render_duration(seconds)}"
 
 
 def _name_start(moments: Sequence[Event]) -> str:
     """Name the phase between the start and the first output, or the last start of a rank."""
     wrote = any(each.phase is Phase.RUN and each.text.endswith("first output") for each in moments)
     return "until the first output" if wrote else Phase.START
-
-
-def describe_phases(moments: Sequence[Event]) -> str:
-    """Say how long each phase took, for example ``in the queue 5 s, running 2 min 10 s``."""
-    return ", ".join(text for _, text in sum_phases(moments))
 
 
 def sum_phases(moments: Sequence[Event]) -> list[tuple[Phase, str]]:

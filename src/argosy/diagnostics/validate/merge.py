@@ -24,21 +24,14 @@ MOST_BYTES = 1 << 20
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One fact of a validation job.
-
-    Attributes
-    ----------
-    name
-        For example ``node.cores``, ``attach.overlay``.
-    value
-        Result as text; ``not tried`` if it could not be tested, for the reason in `how`.
-    how
-        How it was tested.
-    """
+    """One fact of a validation job."""
 
     name: str
+    """For example ``node.cores``, ``attach.overlay``."""
     value: str
+    """Result as text; ``not tried`` if it could not be tested, for the reason in `how`."""
     how: str = ""
+    """How it was tested."""
 
     @property
     def tried(self) -> bool:
@@ -105,21 +98,14 @@ Value = str | int | bool
 
 
 class FactCheck(msgspec.Struct, frozen=True):
-    """A value of a profile compared with a run.
-
-    Attributes
-    ----------
-    key
-        Section and key: ``node.cores``.
-    documented
-        Value of the profile; None if it has none.
-    found
-        Value of the run.
-    """
+    """A value of a profile compared with a run."""
 
     key: str
+    """Section and key: ``node.cores``."""
     documented: Value | None
+    """Value of the profile; None if it has none."""
     found: Value
+    """Value of the run."""
 
     @property
     def section(self) -> str:
@@ -141,18 +127,13 @@ class FactCheck(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The text of a profile with the result of a run.
-
-    Attributes
-    ----------
-    confirmed, added, against
-        Values that the run confirms, adds and contradicts.
-    """
+    """The text of a profile with the result of a run."""
 
     text: str
     confirmed: tuple[FactCheck, ...]
     added: tuple[FactCheck, ...]
     against: tuple[FactCheck, ...]
+    """Values that the run confirms, adds and contradicts."""
     accepted: bool = False
 
     @property

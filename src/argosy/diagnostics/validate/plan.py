@@ -28,7 +28,7 @@ from argosy.launch.plan import plan_job, slurm_facts
 from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
 from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
 from argosy.launch.script.node_command import node_command, render_lists
-from argosy.launch.script.parts import render_modules
+from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import with_variables
 from argosy.runtimes.runtime import FILES, load_runtime
@@ -68,13 +68,14 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         Name or path of the profile.
     """
     each = site.node.gpus if gpus < 0 else gpus
+    alone = bool(site.partitions) and all(partition.max_nodes == 1 for partition in site.partitions)
     known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
     request = LaunchRequest(
         image=image or "bare:",
         command=("true",),
         site=name,
         # The number of cores is one of the tested facts, so the job does not request a share of the documented number.
-        wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
+        wanted=Wanted(nodes=1 if alone else NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         container_per="" if (image or "bare:").startswith("bare:") else "rank",
         name=NAME,
@@ -98,7 +99,7 @@ def plan_validation(context: LaunchContext) -> ValidationPlan:
     """
     launch, facts = plan_job(context), _facts(context)
     lines = [
-        "#!/bin/sh",
+        f"#!{script_shell(facts.site.modules)}",
         *map(render_directive, launch.directives),
         f"# Validates the profile of the site {facts.site.name}. Written by Argosy {VERSION}, which nodes do not need.",
         "# Writes argosy-validate-JOB.json to the folder of sbatch; 'argosy sites merge' adds it to the profile.",
@@ -141,6 +142,7 @@ def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
         "planned": " ".join(map(render_core_list, masks)),
         "ranks_per_node": str(facts.script.shape.ranks_per_node),
         "suffix": facts.site.slurm.master_suffix,
+        "step_options": " ".join(facts.site_settings.srun_always),
     }
     return (f"{name}={quote(value)}" for name, value in values.items())
 

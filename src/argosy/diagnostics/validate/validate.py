@@ -21,7 +21,7 @@ from argosy.launch.record import write_record
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import submit
 from argosy.sites.load import load_profile, sites_here
-from argosy.sites.read import find_profile, profile_folders, read_site, user_profiles
+from argosy.sites.read import SYSTEM, find_profile, profile_folders, read_site, user_profiles
 from argosy.slurm.sbatch import JobOptions
 
 
@@ -148,7 +148,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     host = session.host
     folders = profile_folders(host)
     source = find_profile(into or result.site, folders)
-    user = user_profiles(host.environment) or Path("/etc/argosy/sites")
+    user = user_profiles(host.environment) or SYSTEM
     place = source if into.endswith(".toml") or source.parent in {folders[0], user} else user / source.name
     site = read_site(str(source), (source.parent, *folders))
     if site.name != result.site:

@@ -14,9 +14,8 @@ import msgspec
 from argosy.bench.collectives_output import Measured
 from argosy.core.model import ChoiceKey
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import LATEST
 from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, parse_node_tests
-from argosy.diagnostics.verify.rules import Expected, check_run
+from argosy.diagnostics.verify.rules import Expected, PassedRun, check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, read_ends_of
@@ -27,6 +26,9 @@ from argosy.sites.profile import Site
 MOST_LOGS = 256
 """Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
 
+LATEST = 200
+"""Number of jobs that are searched for measurements."""
+
 MOST_CHECKED = 16
 """Comparable jobs whose logs are read."""
 
@@ -35,21 +37,15 @@ PROGRAM_WORDS = 2
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The logs and records of a run.
-
-    Attributes
-    ----------
-    files
-        The files that were read.
-    node_tests
-        Results of each device, for a job of `argosy bench nodes`; None for other jobs.
-    """
+    """The logs and records of a run."""
 
     net: NetFacts
     ranks: tuple[RankFacts, ...]
     expected: Expected
     files: tuple[str, ...]
+    """The files that were read."""
     node_tests: tuple[DeviceTest, ...] | None = None
+    """Results of each device, for a job of `argosy bench nodes`; None for other jobs."""
 
 
 def read_evidence(facts: JobFacts) -> Evidence:
@@ -116,22 +112,6 @@ def _rows(value: object) -> list[dict[str, object]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-class PassedRun(msgspec.Struct, frozen=True):
-    """An earlier run that ended well and passed its checks.
-
-    Attributes
-    ----------
-    measured
-        The bandwidth that it measured, if it was a benchmark.
-    net
-        The network that its logs show.
-    """
-
-    job: PastJob
-    measured: Measured | None = None
-    net: NetFacts = NetFacts()
-
-
 def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | None:
     """Find the last job before that of `record` with the same site, shape and program that passed its checks."""
     jobs = past_jobs(session, most=LATEST)
@@ -144,7 +124,7 @@ def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | No
         evidence = read_evidence(read_past_facts(session, job.id, Path(job.record)))
         passed = check_run(evidence.net, evidence.ranks, evidence.expected, profile).ok
         if passed and operation in {"", _operation(evidence.net.measured)}:
-            return PassedRun(job, evidence.net.measured, evidence.net)
+            return PassedRun(job, evidence.net)
     return None
 
 

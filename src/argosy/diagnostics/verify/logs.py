@@ -76,62 +76,42 @@ clusters (Sinha et al., SC22, https://arxiv.org/abs/2208.11035). A node's CPU ma
 
 
 class NetFacts(msgspec.Struct, frozen=True):
-    """The network of a run, as its logs show it.
-
-    Attributes
-    ----------
-    library
-        For example ``RCCL 2.20.5``; empty if no line names it.
-    networks
-        Networks that ranks used, each once: ``AWS Libfabric``, ``IB``, ``Socket`` or ``oneCCL``.
-    provider
-        libfabric's provider, for example ``cxi``.
-    nics
-        Network cards that the plugin found; 0 if the log does not contain it.
-    interfaces
-        Text after the first ``NET/IB : Using`` or ``NET/Socket : Using``, or oneCCL's card.
-    direct
-        Whether data goes from the GPU to the card without a copy in host memory (GPUDirect RDMA).
-    within
-        Transports between GPUs of a node: ``P2P``, ``SHM``.
-    hosts
-        Hosts that wrote lines.
-    devices
-        GPUs that the library opened, each as host and bus id. In a large job only one rank per node writes a log.
-    ranks
-        Size of the largest communicator; 0 if the log does not contain it.
-    staged
-        Whether the logs show that data goes through host memory on its way to the card.
-    failure
-        First line about a failure of the network after it was chosen; empty if there is none.
-    measured
-        Bandwidth that a benchmark printed; None for other programs.
-    settings
-        Variables that the library read, by its log: name and value.
-    unused
-        Text of Lightning that the program uses no GPU; empty without it, or if a part of the program uses one.
-    blind
-        Text of PyTorch that a process finds no GPU, and how often the logs contain it.
-    """
+    """The network of a run, as its logs show it."""
 
     library: str = ""
+    """For example ``RCCL 2.20.5``; empty if no line names it."""
     plugin: str = ""
     networks: tuple[str, ...] = ()
+    """Networks that ranks used, each once: ``AWS Libfabric``, ``IB``, ``Socket`` or ``oneCCL``."""
     provider: str = ""
+    """libfabric's provider, for example ``cxi``."""
     nics: int = 0
+    """Network cards that the plugin found; 0 if the log does not contain it."""
     interfaces: str = ""
+    """Text after the first ``NET/IB : Using`` or ``NET/Socket : Using``, or oneCCL's card."""
     direct: bool = False
+    """Whether data goes from the GPU to the card without a copy in host memory (GPUDirect RDMA)."""
     within: tuple[str, ...] = ()
+    """Transports between GPUs of a node: ``P2P``, ``SHM``."""
     hosts: tuple[str, ...] = ()
+    """Hosts that wrote lines."""
     devices: tuple[tuple[str, str], ...] = ()
+    """GPUs that the library opened, each as host and bus id. In a large job only one rank per node writes a log."""
     ranks: int = 0
+    """Size of the largest communicator; 0 if the log does not contain it."""
     complaints: tuple[str, ...] = ()
     staged: bool = False
+    """Whether the logs show that data goes through host memory on its way to the card."""
     failure: str = ""
+    """First line about a failure of the network after it was chosen; empty if there is none."""
     measured: Measured | None = None
+    """Bandwidth that a benchmark printed; None for other programs."""
     settings: tuple[tuple[str, str], ...] = ()
+    """Variables that the library read, by its log: name and value."""
     unused: str = ""
+    """Text of Lightning that the program uses no GPU; empty without it, or if a part of the program uses one."""
     blind: tuple[str, int] = ("", 0)
+    """Text of PyTorch that a process finds no GPU, and how often the logs contain it."""
 
     @property
     def has_network(self) -> bool:
@@ -220,26 +200,17 @@ def _once(values: Iterable[str]) -> tuple[str, ...]:
 
 
 class DeviceTest(msgspec.Struct, frozen=True):
-    """The test results of one device of a node.
-
-    Attributes
-    ----------
-    device
-        ``gpu 3`` or ``cpu``.
-    kind
-        Its model. Only devices of the same model are compared.
-    figures
-        Measurement -> value and unit: ``matmul`` in TFLOP/s; ``memory``, ``from host`` and ``to the next`` in
-        GB/s.
-    faults
-        Failures and wrong results, as the test program prints them.
-    """
+    """The test results of one device of a node."""
 
     host: str
     device: str
+    """``gpu 3`` or ``cpu``."""
     kind: str
+    """Its model. Only devices of the same model are compared."""
     figures: Mapping[str, tuple[float, str]]
+    """Measurement -> value and unit: ``matmul`` in TFLOP/s; ``memory``, ``from host`` and ``to the next`` in GB/s."""
     faults: tuple[str, ...] = ()
+    """Failures and wrong results, as the test program prints them."""
 
 
 class BadNode(msgspec.Struct, frozen=True):

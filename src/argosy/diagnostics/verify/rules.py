@@ -11,8 +11,8 @@ import msgspec
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_cpulist
 from argosy.core.render import count
-from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, find_bad_nodes
+from argosy.jobs.history import PastJob
 from argosy.jobs.record import RankFacts
 from argosy.sites.profile import Site
 
@@ -23,41 +23,34 @@ LEAST_PAYLOAD = 0.25
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The values that a run should have.
-
-    Attributes
-    ----------
-    gpus
-        GPUs of a node; 0 for none.
-    own_gpus
-        GPUs that each rank should see; 0 if that is unknown.
-    cores
-        The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map.
-    hosts
-        The names of the job's nodes; empty if they are unknown.
-    """
+    """The values that a run should have."""
 
     nodes: int = 0
     ranks: int = 0
     gpus: int = 0
+    """GPUs of a node; 0 for none."""
     own_gpus: int = 0
+    """GPUs that each rank should see; 0 if that is unknown."""
     cores: tuple[str, ...] = ()
+    """The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map."""
     hosts: tuple[str, ...] = ()
+    """The names of the job's nodes; empty if they are unknown."""
+
+
+class PassedRun(msgspec.Struct, frozen=True):
+    """An earlier run that ended well and passed its checks, and the network that its logs show."""
+
+    job: PastJob
+    net: NetFacts
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of verifying a run.
-
-    Attributes
-    ----------
-    findings
-        In the order ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth``, ``nodes``; only those that apply.
-    bad_nodes
-        Nodes to exclude from the next job.
-    """
+    """The result of verifying a run."""
 
     findings: tuple[Finding, ...]
+    """In the order ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth``, ``nodes``; only those that apply."""
     bad_nodes: tuple[str, ...] = ()
+    """Nodes to exclude from the next job."""
 
     @property
     def ok(self) -> bool:
@@ -72,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def check_run(
-    net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, earlier: EarlierRun | None = None
+    net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, passed: PassedRun | None = None
 ) -> Verdict:
     """Compare a run with its plan and its site."""
     network = _check_network(net, expected, site, ranks)
@@ -81,7 +74,7 @@ def check_run(
         network,
         _check_gpus(ranks, expected, net),
         _check_cores(ranks, expected),
-        _check_bandwidth(net, expected, site, earlier, has_network=network is None or network.state is not State.FAIL),
+        _check_bandwidth(net, expected, site, passed, has_network=network is None or network.state is not State.FAIL),
     )
     return Verdict(tuple(finding for finding in findings if finding))
 
@@ -285,7 +278,7 @@ def _find_shared_host(ranks: Sequence[RankFacts]) -> str:
 
 
 def _check_bandwidth(
-    net: NetFacts, expected: Expected, site: Site, earlier: EarlierRun | None, *, has_network: bool
+    net: NetFacts, expected: Expected, site: Site, passed: PassedRun | None, *, has_network: bool
 ) -> Finding | None:
     """Compare a bus bandwidth with the one measured at the site, and show that of the last run that passed.
 
@@ -299,10 +292,10 @@ def _check_bandwidth(
         return None
     evidence = f"{measured.gigabytes:g} GB/s bus bandwidth"
     before = ""
-    if earlier and earlier.measured.operation == measured.operation:
-        before = (
-            f"; {earlier.measured.gigabytes:g} GB/s in job {earlier.job} of {earlier.date}, the last run that passed"
-        )
+    earlier = passed.net.measured if passed else None
+    if passed and earlier and earlier.operation == measured.operation:
+        run = f"job {passed.job.id} of {passed.job.submitted[:10]}, the last run that passed"
+        before = f"; {earlier.gigabytes:g} GB/s in {run}"
     shape = (expected.nodes, expected.gpus)
     known = [row for row in site.network.expected if (row.nodes, row.gpus_per_node) == shape]
     if not known or measured.operation not in {"", "all_reduce"}:

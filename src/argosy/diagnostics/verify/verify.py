@@ -11,8 +11,7 @@ from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import EarlierRun
-from argosy.diagnostics.verify.evidence import Evidence, PassedRun, find_passed, read_evidence
+from argosy.diagnostics.verify.evidence import Evidence, find_passed, read_evidence
 from argosy.diagnostics.verify.logs import parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
 from argosy.diagnostics.why.explain import describe_first_rank
@@ -75,18 +74,14 @@ def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evi
         hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
         if facts.is_local:
             hint = f"run it again: {recording_command(Path(facts.record), 'verify')}"
-        raise UsageError(
-            f"cannot verify {facts.subject}: it left no logs",
-            evidence=f"it {facts.meaning}",
-            hint=hint,
-        )
+        raise UsageError(f"cannot verify {facts.subject}: it left no logs", evidence=f"it {facts.meaning}", hint=hint)
     if evidence.node_tests is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
         return evidence, _of_job(check_node_tests(evidence.node_tests, evidence.ranks, expected), facts.id)
     profile = _profile(session, site) if site else planned_profile(session, facts)
-    measured = evidence.net.measured
-    passed = find_passed(session, Path(facts.record), profile) if measured and facts.record else None
-    verdict = check_run(evidence.net, evidence.ranks, evidence.expected, profile, _measured_by(passed))
+    has_bandwidth = facts.record and evidence.net.measured
+    passed = find_passed(session, Path(facts.record), profile) if has_bandwidth else None
+    verdict = check_run(evidence.net, evidence.ranks, evidence.expected, profile, passed)
     return evidence, _of_job(_with_end(facts, verdict), facts.id)
 
 
@@ -94,13 +89,6 @@ def _of_job(verdict: Verdict, job: str) -> Verdict:
     """Put the number of the job into the commands of the hints."""
     findings = (replace(each, hint=re.sub(r"\bJOB\b", job, each.hint)) for each in verdict.findings)
     return replace(verdict, findings=tuple(findings))
-
-
-def _measured_by(passed: PassedRun | None) -> EarlierRun | None:
-    """Return the bandwidth that the last passing run measured, if it measured one."""
-    if passed is None or passed.measured is None:
-        return None
-    return EarlierRun(passed.job.id, passed.job.submitted[:10], passed.measured)
 
 
 def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:

@@ -17,13 +17,12 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.lines import text_of_last_job
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
-from argosy.jobs.names import LAST, names_run, recorded_names
+from argosy.jobs.names import names_run, unknown_log
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
 from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
@@ -93,8 +92,8 @@ UNEXPLAINED = (
     "trace it in a new job: sh -x SCRIPT, python -X dev PROGRAM, strace -f PROGRAM"
 )
 
-KILLED = 128 + signal.SIGKILL
-"""Exit code of a rank that SIGKILL ended; such a rank prints nothing itself."""
+SILENT_ENDS = {128 + signal.SIGKILL: "killed", 128 + signal.SIGSEGV: "segfault", 128 + signal.SIGBUS: "bus-error"}
+"""The symptom for the exit code of a rank that a signal ended; such a rank prints nothing itself."""
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -151,12 +150,13 @@ def explain_log(session: Session, log: str) -> Explained:
 
 
 def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool = False) -> tuple[KnownError, ...]:
-    """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
+    """Find the known errors; if a signal ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures, is_running=is_running)
     first = find_first_failure(text_of_last_job(text))
-    if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
+    symptom = SILENT_ENDS.get(first.code) if first else None
+    if symptom is None or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found
-    return tuple(sorted(found, key=lambda each: each.name != "killed"))
+    return tuple(sorted(found, key=lambda each: each.name != symptom))
 
 
 def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
@@ -183,9 +183,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     if not names_run(session, log):
         if log and path.is_dir():
             raise UsageError(f"{log!r} is a folder, not a log", hint="name a file in it")
-        near = suggest_word(log, (LAST, *recorded_names(session)))
-        hint = "give a file, the number or name of a job, 'last', or - for standard input"
-        raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
+        raise unknown_log(session, log, "give a file, the number or name of a job, 'last', or - for standard input")
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):

@@ -69,13 +69,16 @@ ENDED = re.compile(
     r"|^Error in (?:rule|group) \w+:|^Exiting because a job execution failed|^(?:WorkflowError|RuleException):\s*$"
 )
 """Reports of how another program, task of a workflow or rank ended, and lines of code."""
+EXIT_ZERO = r"exit(?:ed| code:?) (?:with code )?0\b"
+"""The report of a program that ended without a failure."""
 WELL = re.compile(
     r"(?i)^#? *Avg bus bandwidth\b|^[=\s]*(?:final )?results?(?: summar(?:y|ies))?[=:\s]*$"
     r"|^argosy: verdict:|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
     r"|\b(?<!completed )(?:completed?|finished|done|ended) (?:successfully|ok|well)\b"
-    r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
+    rf"|successfully (?:completed|finished)|{EXIT_ZERO}"
     r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
     r"(?!.*(?:error|fail|code [1-9]|with))"
+    r"|^(?:\+ )?exit 0$|^\W*finished training\b|\breached max_\w+=|\bresult: ok\b|^all good\b|^finished\."
 )
 """Lines that end a run without a failure."""
 CONFIGURED = re.compile(r"configure: exit 0$")
@@ -88,6 +91,13 @@ STOPPED_BUILD = re.compile(r"\*\*\*|^FAILED: |build stopped|\.\.\.failed ")
 """Lines of a build that did not succeed."""
 DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
 """Lines that end a run or only its script, which continues after a program that failed."""
+
+HANDLED = re.compile(
+    r"(?i)\bcaught\b|\bretry(?:ing)?\b|\bskipp(?:ing|ed)\b|\(ignored\)|\bignoring\b|\bcontinuing\b|\bfalling back\b"
+)
+"""Words of a program that continues after an error."""
+HANDLED_BELOW = 2
+"""Lines below the last one of an error in which a program says that it continues."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""
@@ -132,7 +142,7 @@ FAILURE_TALK = re.compile(
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
-FATAL = re.compile(r"\bFATAL ERROR\b|\bCalled CmiAbort\b")
+FATAL = re.compile(r"\bFATAL ERROR\b|\bCalled CmiAbort\b|^FATAL: {3}")
 """Marks of an error after which the program itself cannot continue; a few ordinary lines are those of the next one."""
 PROGRESS = re.compile(r"\d%\|.*\d/\d+ \[[\d:]+<")
 """A progress bar. One is often printed again after a failure, many show that the program continued."""
@@ -185,22 +195,32 @@ def _is_ordinary(line: str) -> bool:
     return bool(PROGRESS.search(line)) or not FAILURE_TALK.search(line)
 
 
-def went_on(lines: Sequence[str], *, uncaught: bool) -> bool:
+def went_on(lines: Sequence[str], last: int, *, uncaught: bool) -> bool:
     """Return whether the lines after an error are those of a program that continued, and nothing fails in them.
 
     Parameters
     ----------
+    last
+        The last line (from 0) of the last error; the number of lines if there is no error.
     uncaught
         Whether the error is an exception, which usually ends a program.
     """
-    last = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
-    if CONFIGURED.match(last) or (BUILT.match(last) and not any(map(STOPPED_BUILD.search, lines))):
+    handled = any(HANDLED.search(line) for line in lines[last : last + 1 + HANDLED_BELOW])
+    lines = lines[last + 1 :]
+    end = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
+    if CONFIGURED.match(end) or (BUILT.match(end) and not any(map(STOPPED_BUILD.search, lines))):
         return True
-    if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
+    if any(_is_failure(line) for line in lines):
         return False
-    return sum(map(_is_ordinary, lines)) > WENT_ON or any(
+    return sum(map(_is_ordinary, lines)) > (0 if handled else WENT_ON) or any(
         WELL.search(line) or (not uncaught and DONE.search(line)) for line in lines
     )
+
+
+def _is_failure(line: str) -> bool:
+    """Return whether a line reports an error, or an end that was not a success."""
+    ended = ENDED.search(line) and not re.search(EXIT_ZERO, line)
+    return is_error_line(line) or bool(CONSEQUENCE.search(line) or ended)
 
 
 def find_first_error(

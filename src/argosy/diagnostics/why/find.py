@@ -110,7 +110,8 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
-    if not unknown and _all_went_on(texts, found, places, raised):
+    if _all_went_on(texts, found, places, raised) and all(each.name != "first-error" for each in unknown):
+        unknown = []
         found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
     late = {each.name for each in signatures if each.late}
@@ -135,10 +136,11 @@ def _all_went_on(
     raised: Sequence[Raised],
 ) -> bool:
     """Return whether the program went on after its last error, and nothing failed after it."""
-    last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
+    known = [places[each.name][-1] for each in found if each.level in SURVIVABLE]
+    last = max((*known, *(each.at for each in raised)), default=len(texts))
     ended = any(each.level == "end" for each in found)
     uncaught = any(each.at >= last for each in raised)
-    return not ended and went_on(texts[last + 1 :], uncaught=uncaught)
+    return not ended and went_on(texts, last, uncaught=uncaught)
 
 
 def _find_unknown(

@@ -45,6 +45,8 @@ USAGE = re.compile(
     r"(?:[\w.-]+: )?[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
 )
 """Refusal of arguments by Python's argparse."""
+NO_VALUE = re.compile(r"expected (?:one|at least one|\d+) arguments?$|: invalid \w+ value: ''$")
+"""The reason of a refusal if an option has no value."""
 REFUSED = "refused"
 """Name of that error."""
 
@@ -312,11 +314,11 @@ def _describe(raised: Raised) -> ProgramError:
     """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
     if raised.name == REFUSED:
-        return ProgramError(
-            raised.at,
-            f"the program refused its arguments: {message}",
-            "correct the arguments of the program; its option --help lists those that this version knows",
-        )
+        cause = f"the program refused its arguments: {message}"
+        if NO_VALUE.search(message):
+            return ProgramError(raised.at, cause, "print the command (set -x): often a variable in it is empty")
+        fix = "correct the arguments of the program; its option --help lists those that this version knows"
+        return ProgramError(raised.at, cause, fix)
     if raised.name == "assertion":
         place = f"{PurePosixPath(raised.file).name}:{raised.number}"
         return ProgramError(

@@ -19,6 +19,7 @@ import msgspec
 
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
+from argosy.core.idle import IDLE
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
@@ -33,6 +34,7 @@ from argosy.images.oci import (
     prepare_rootfs,
     refuse_other_layers,
     render_inspection,
+    settle_times,
 )
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (
@@ -50,7 +52,7 @@ from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part,
 from argosy.images.squashfs.pack import pack_tar, run_pack
 
 TAR_NAME = "image.sqsh"
-FORMAT = 1
+FORMAT = 2
 """Version of the conversion. A new one gets new names in the cache."""
 ZSTD = ".tar+zstd"
 ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
@@ -62,7 +64,7 @@ OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vn
 
 HEX_DIGITS = 64
 
-CUT = re.compile(r"unexpected EOF|connection reset|invalid status code from registry 5\d\d", re.IGNORECASE)
+CUT = re.compile(rf"unexpected EOF|connection reset|invalid status code from registry 5\d\d|{IDLE} for", re.IGNORECASE)
 """Messages of skopeo about a layer that did not arrive completely."""
 
 PAUSES = (1.0, 5.0)
@@ -160,7 +162,8 @@ def convert_layers(
     prepare_rootfs(tree, config)
     step.say("packing")
     packed = work / "image.sqfs"
-    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
+    settle_times(tree, config.created)
+    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount, keep_times=True)
     remove_path(tree)
     _write(packed, config, out)
 
@@ -219,7 +222,7 @@ def copy_layers(command: Command, reference: Reference, session: Session) -> Non
             return
         if not CUT.search(last_message(reply)):
             raise explain_failure(reference, command, reply)
-        session.reporter.note(f"{reference.registry} closed the connection; the copy continues")
+        session.reporter.note(f"{reference.registry} interrupted the transfer; the copy continues")
         time.sleep(pause)
     run_skopeo(command, reference, session)
 

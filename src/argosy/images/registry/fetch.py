@@ -25,7 +25,7 @@ import msgspec
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.os_errors import refuse_special_file, translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.progress import watch_growth
@@ -134,6 +134,8 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
 
 
 def _fetch(reference: Reference, session: Session) -> Fetched:
+    if reference.in_file:
+        _refuse_special_files(Path(reference.name))
     memo = session.paths.cache / "references" / f"{_memo_key(reference, session)}.json"
     known = _read_known(memo)
     if reference.transport is Transport.DOCKER_DAEMON:
@@ -143,6 +145,12 @@ def _fetch(reference: Reference, session: Session) -> Fetched:
     if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
     return _fetch_by_skopeo(reference, memo, known, session)
+
+
+def _refuse_special_files(path: Path) -> None:
+    """Refuse an archive or a layout with a pipe or a device, which skopeo would read for ever."""
+    for file in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+        refuse_special_file(file)
 
 
 def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
@@ -297,7 +305,7 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
         lacking = [name for name in missing.split(" and ") if name not in session.host.programs]
         raise ToolMissing(
             f"cannot fetch {reference}: no suitable program is installed",
-            evidence="\n".join(f"{name}: not found" for name in (*lacking, *APPTAINERS)),
+            evidence=f"not found: {', '.join((*lacking, *APPTAINERS))}",
             hint=f"install {' and '.join(lacking)}, or apptainer",
         )
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()

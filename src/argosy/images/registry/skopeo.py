@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.core.idle import IDLE
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
@@ -32,6 +33,13 @@ COPY_RETRIES = 4
 """skopeo waits 1, 2, 4, 8 s between attempts. It retries network errors and 5xx, and obeys Retry-After on 429.
 
 A retried copy skips the layers that it already has, so more attempts cost little.
+"""
+
+SILENCE_SECONDS = 90.0
+"""A registry that sends no data for this time does not answer.
+
+skopeo itself waits for ever. It pauses for at most 60 s, if a registry with too many requests demands it (Retry-After).
+conda waits 60 s for data, pip 15 s, curl and podman for ever.
 """
 
 INSECURE = "ARGOSY_INSECURE_REGISTRIES"
@@ -83,6 +91,7 @@ class Fault(StrEnum):
     RATE = "rate"
     LOGIN = "login"
     MISSING = "missing"
+    SILENT = "silent"
     TLS = "tls"
     NO_TLS = "no-tls"
     NETWORK = "network"
@@ -96,6 +105,7 @@ NETWORK_WORDS = (
     r"|temporary failure in name resolution|server misbehaving|proxyconnect|unexpected EOF|: EOF\b"
 )
 PATTERNS = (
+    (Fault.SILENT, rf"{IDLE} for \d+ seconds"),
     (Fault.FULL, r"no space left on device|disk quota exceeded"),
     (Fault.SETTINGS, r"getting username and password|reading JSON file|loading registries configuration|auth\.json"),
     (Fault.RATE, r"toomanyrequests|too many requests|\b429\b"),
@@ -109,7 +119,7 @@ PATTERNS = (
 )
 """Fault -> pattern, in this order: a message may match several patterns, and the first one counts."""
 
-AWAY = frozenset({Fault.NETWORK, Fault.SERVER, Fault.RATE})
+AWAY = frozenset({Fault.SILENT, Fault.NETWORK, Fault.SERVER, Fault.RATE})
 """Temporary faults: Argosy uses an image that was fetched before."""
 
 _PULL = re.compile(
@@ -138,24 +148,22 @@ def render_source(reference: Reference) -> str:
 
 def plan_manifest(reference: Reference, settings: SkopeoOptions) -> Command:
     """Return the command that prints an image's manifest, byte for byte."""
-    return Command(
-        (*_start(settings, "inspect"), "--raw", *_tls(reference, settings, "--tls-verify"), render_source(reference))
-    )
+    options = ("--raw", *_tls(reference, settings, "--tls-verify"))
+    return _reading((*_start(settings, "inspect"), *options, render_source(reference)), reference)
 
 
 def plan_config(reference: Reference, settings: SkopeoOptions) -> Command:
     """Return the command that prints an image's configuration, byte for byte."""
     options = ("--config", "--raw", *_tls(reference, settings, "--tls-verify"))
-    return Command((*_start(settings, "inspect"), *options, render_source(reference)))
+    return _reading((*_start(settings, "inspect"), *options, render_source(reference)), reference)
 
 
 def plan_copy(reference: Reference, settings: SkopeoOptions, layout: str) -> Command:
     """Return the command that copies an image into the OCI layout ``DIR:TAG``."""
     # Without --dest-oci-accept-uncompressed-layers: skopeo 1.9 then labels uncompressed layers of an archive as gzip.
     options = _tls(reference, settings, "--src-tls-verify")
-    return Command(
-        (*_start(replace(settings, retries=COPY_RETRIES), "copy"), *options, render_source(reference), f"oci:{layout}")
-    )
+    start = _start(replace(settings, retries=COPY_RETRIES), "copy")
+    return _reading((*start, *options, render_source(reference), f"oci:{layout}"), reference)
 
 
 def plan_push(layout: str, reference: Reference, settings: SkopeoOptions, *, digest_file: str) -> Command:
@@ -171,7 +179,15 @@ def plan_files(reference: Reference, settings: SkopeoOptions, folder: str) -> Co
     """Return the command that fetches the blobs of an artifact into a folder, each named by its digest."""
     options = _tls(reference, settings, "--src-tls-verify")
     start = _start(replace(settings, retries=COPY_RETRIES), "copy")
-    return Command((*start, *options, render_source(as_image(reference)), f"dir:{folder}"))
+    return _reading((*start, *options, render_source(as_image(reference)), f"dir:{folder}"), reference)
+
+
+def _reading(argv: Argv, reference: Reference) -> Command:
+    """Return a command that ends if its registry is silent.
+
+    A command that pushes does not: a registry may need minutes to store a large layer before it answers.
+    """
+    return Command(argv, idle=SILENCE_SECONDS if reference.registry else 0.0)
 
 
 def as_image(reference: Reference) -> Reference:
@@ -307,6 +323,10 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
         Fault.NO_TLS: (
             f"{registry} speaks HTTP, not HTTPS",
             f"if you trust the network between, allow it with {INSECURE}={registry}",
+        ),
+        Fault.SILENT: (
+            f"{registry} does not answer",
+            "try again later; if it happens again, check the network and https_proxy, or use another registry",
         ),
         Fault.NETWORK: (f"cannot reach {registry}", "check the registry's name, the network and https_proxy"),
         Fault.SERVER: (f"{registry} reports an internal error", "try again later"),

@@ -58,7 +58,9 @@ MEMORY_MOST = 768 << 20
 """By default, mksquashfs takes a quarter of the machine's memory, regardless of the cgroup's limit."""
 
 
-def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None) -> Argv:
+def pack_options(
+    host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None, keep_times: bool = False
+) -> Argv:
     """Return the options of mksquashfs for this machine.
 
     Parameters
@@ -69,13 +71,17 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
         Whether root owns all files; false keeps the owners (a base built by root).
     like
         A squashfs with the compressor (gzip or zstd) and the block size to use, instead of the defaults.
+    keep_times
+        Whether files keep their own times. Python's byte code names the time of its source: with another one, it is
+        compiled again at each start (a foreign base).
     """
     compressor, block_size = (like.compressor, like.block_size) if like else (COMPRESSION, BLOCK_SIZE)
     memory = max(64 << 20, min(MEMORY_MOST, host.memory // MEMORY_SHARE))
     owner = ("-all-root",) if all_root else ()
+    times = () if keep_times else ("-all-time", str(time))
     return (
         *("-comp", compressor, "-Xcompression-level", str(LEVEL), "-b", str(block_size)),
-        *("-mkfs-time", str(time), "-all-time", str(time), *owner, "-no-xattrs"),
+        *("-mkfs-time", str(time), *times, *owner, "-no-xattrs"),
         *("-mem", f"{memory >> 20}M", "-processors", str(host.cpus), "-quiet"),
     )
 
@@ -102,16 +108,23 @@ def packer_version(session: Session) -> str:
 
 
 def run_pack(
-    session: Session, tree: Path, out: Path, *, time: int, all_root: bool = True, like: Superblock | None = None
+    session: Session,
+    tree: Path,
+    out: Path,
+    *,
+    time: int,
+    all_root: bool = True,
+    like: Superblock | None = None,
+    keep_times: bool = False,
 ) -> None:
-    """Pack a tree, with the options of the squashfs `like` if given.
+    """Pack a tree; see `pack_options`.
 
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
         If mksquashfs is missing or fails, or the disk is full.
     """
-    options = pack_options(session.host, time=time, all_root=all_root, like=like)
+    options = pack_options(session.host, time=time, all_root=all_root, like=like, keep_times=keep_times)
     _run_with_bar(session, plan_pack(tree, out, options, session.host), doing="packing the layer")
 
 

@@ -39,11 +39,14 @@ class Target(msgspec.Struct, frozen=True):
         Number of nodes of the job.
     process
         Id of the process that started a local run.
+    step_options
+        Options that the site needs with every srun.
     """
 
     job: str = ""
     nodes: int = 1
     process: int = 0
+    step_options: Argv = ()
 
 
 class RankUse(msgspec.Struct, frozen=True):
@@ -107,7 +110,7 @@ def _plan_step(target: Target, script: str, *arguments: str) -> Argv:
     if not target.job:
         return program
     nodes = str(target.nodes)
-    step = ("srun", f"--jobid={target.job}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}")
+    step = ("srun", *target.step_options, f"--jobid={target.job}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}")
     shape = ("--ntasks-per-node=1", "--cpu-bind=none", "--mpi=none", "--label", "--export=ALL")
     return ("timeout", STEP_SECONDS, *step, *shape, *program)
 

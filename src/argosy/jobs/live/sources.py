@@ -23,7 +23,7 @@ from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
-from argosy.slurm.states import ENDED, RUNNING, WAITING, describe_state
+from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, describe_state
 
 LONGEST_LINE = 400
 LABEL = re.compile(r" *(?:(\d+): ?|\[(\d+)\] ?)(.*)")
@@ -87,6 +87,7 @@ class SlurmJob:
         self.asks_first = bool(read_submission(record).ssh)  # this also copies the output
         self.every = polling_seconds(plan)
         self._logs = str(plan.get("logs") or "")
+        self._step_options = tuple(plan.get("step_options", ()))
         self.output = OutputWatch(facts.output, None)
 
     def ask(self, view: JobView) -> JobView:
@@ -95,12 +96,13 @@ class SlurmJob:
         if facts.kind == ENDED:
             name = view.name or self._name
             return replace(view, name=name, kind=ENDED, meaning=facts.meaning, code=facts.code, problem="")
-        if facts.kind == WAITING:
+        if facts.kind == WAITING or facts.state in HALTED:
             return replace(view, name=self._name, kind=WAITING, meaning=describe_waiting(facts), problem="")
         row = ask_job(self.session, facts.id)
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
-            self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
+            count = int(nodes) if nodes.isdigit() else 1
+            self.target = Target(row["JobId"], count, step_options=self._step_options)
             self.output.folder = Path(self._logs, row["JobId"]) if self._logs else None
         name = row.get("JobName", self._name)
         return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")

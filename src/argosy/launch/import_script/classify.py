@@ -57,13 +57,6 @@ def lost_programs(program: Program, harmless: Collection[str] = ()) -> str:
     return _computing_programs(program, harmless) or program_name(program)
 
 
-def advise_on_lost(program: Program) -> str:
-    """Return what to do about a command that starts a program which Argosy cannot translate."""
-    if program.words and _is_unknown(program.words[0]):
-        return f"the script does not say which program {program.texts[0]} is: write its name"
-    return "Argosy cannot translate it: write a job for each program"
-
-
 def _computing_programs(program: Program, harmless: Collection[str]) -> str:
     """Name the programs that ``$(…)`` in the arguments starts; the values of variables belong to other lines."""
     texts = (computing_commands(part) for word in program.written for part in word)
@@ -127,10 +120,10 @@ def _role_of(program: Program) -> Role:
         return Role.PRINT
     if program.is_start:
         return Role.PROGRAM
-    return Role.LOST if _is_unknown(program.words[0]) or _passes_start(name, arguments) else role
+    return Role.LOST if is_unknown(program.words[0]) or _passes_start(name, arguments) else role
 
 
-def _is_unknown(word: Word) -> bool:
+def is_unknown(word: Word) -> bool:
     """Return whether only the shell knows a program, for example ``${MPIRUN}``; ``~/bin/python`` is known."""
     return len(word) == 1 and word[0].kind != "text" and not word[0].text.startswith("~/")
 

@@ -1,20 +1,51 @@
-"""Expressions of the script that the shell of each rank computes: what they need, and which it cannot compute; pure."""
+"""Expressions and defaults that the shell of each rank computes: what they need, and which it cannot compute; pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from argosy.core.records import replace
-from argosy.launch.import_script.defaults import COMPUTED
+from argosy.launch.import_script.model import Fate, Note
 from argosy.launch.import_script.program import shell_line
-from argosy.slurm.script_words import Part, Values, Word, plain_text
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import Part, Values, Word, plain_text, taken_default
+
+COMPUTED = "the script computes it: write its value, or set it in the program"
+"""Reason why the value of a variable that a loop, a condition or ``read`` sets is not known."""
+
+
+def statement_words(statement: Statement) -> tuple[Word, ...]:
+    """Return the words of a command, of its input, and of the variables that precede it."""
+    before = (word for _, words in statement.assigned for word in words)
+    return (*before, *statement.words, *statement.inputs)
+
+
+def default_notes(
+    words: Iterable[Word], values: Values, computed: Collection[str] = (), *, exported: str = ""
+) -> Iterator[Note]:
+    """Report the variables of the user's shell whose defaults a job gets: later values of them do not reach it.
+
+    Parameters
+    ----------
+    computed
+        Variables that a loop, a condition or a command such as ``read`` sets.
+    exported
+        The variable that gets the words as its value, if it is exported.
+    """
+    for part in (part for word in words for part in word):
+        name, default = part.text, taken_default(part, values)
+        if not default:
+            continue
+        if name in computed:
+            yield f"${name}", Fate.UNTRANSLATED, COMPUTED
+            continue
+        remedy = f"with --env {name}=VALUE" if name == exported else "in the table"
+        note = f"fixed at {default}, whatever {name} is in your shell: change it {remedy}"
+        yield part.reference, Fate.UNTRANSLATED, note
+
 
 USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
 """A variable in an expression; in those of `INDEX`, it needs no dollar sign."""
-
-OLD = re.compile(r"_was\d+$")
-"""End of the name of an earlier value; in such a value, the variable itself is that of the user's shell."""
 
 ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
@@ -60,10 +91,7 @@ def why_unknown(part: Part, values: Values, computed: Collection[str]) -> str:
 
     The variables that the expression uses may be unknown, too.
 
-    Parameters
-    ----------
-    computed
-        Variables that a loop, a condition or a command such as ``read`` sets.
+    `computed` has the variables that a loop, a condition or a command such as ``read`` sets.
     """
     used = [values[name] for name in definitions(((part,),), values)]
     parts = (part, *(each for words in used for each in expressions(words)))
@@ -105,15 +133,6 @@ def used_names(word: Word) -> Iterator[str]:
         yield from dict.fromkeys((*USED.findall(part.text), *ARITHMETIC.findall(numbers)))
 
 
-def renamed(words: tuple[Word, ...], name: str, other: str) -> tuple[Word, ...]:
-    """Give a variable another name in the expressions of words."""
-    use = re.compile(rf"\b{re.escape(name)}\b")
-    return tuple(
-        tuple(replace(part, text=use.sub(other, part.text)) if part.kind == "shell" else part for part in word)
-        for word in words
-    )
-
-
 def users(name: str, values: Values) -> list[str]:
     """Return the variables whose expressions use the present value of another one.
 
@@ -126,6 +145,11 @@ def users(name: str, values: Values) -> list[str]:
         if each not in older and any(name in part.text for part in expressions(words))
         if any(name in used_names(word) for word in words)
     ]
+
+
+def itself(name: str) -> tuple[Word, ...]:
+    """Return the value of a variable that only the shell of a rank knows."""
+    return ((Part("variable", name, quoted=True),),)
 
 
 def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
@@ -142,14 +166,11 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
             found.append(name)
         elif name in begun or not values.get(name):
             continue
-        elif len(values[name]) == 1 and name in used_names(values[name][0]):
+        elif values[name] == itself(name) or (len(values[name]) == 1 and name in used_names(values[name][0])):
             continue  # a value that contains itself is that of the user's shell
         else:
             begun.add(name)
-            waiting += [
-                (name, True),
-                *(use for use in _uses(values[name], values, arrays) if use[0] != OLD.sub("", name)),
-            ]
+            waiting += [(name, True), *_uses(values[name], values, arrays)]
     arrays |= {name for name in found if len(values[name]) > 1}
     lines = {name: shell_line(values[name]) for name in found}
     return {name: f"{name}=({line})" if name in arrays else f"{name}={line}" for name, line in lines.items()}

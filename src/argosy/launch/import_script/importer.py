@@ -8,9 +8,8 @@ from collections.abc import Collection, Sequence
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.launch.import_script.before import Preparation, made_again
+from argosy.launch.import_script import fates
 from argosy.launch.import_script.classify import (
-    advise_on_lost,
     assigned_variables,
     classify,
     computed_variables,
@@ -18,26 +17,7 @@ from argosy.launch.import_script.classify import (
     lost_programs,
     started_programs,
 )
-from argosy.launch.import_script.defaults import COMPUTED, default_notes
-from argosy.launch.import_script.effects import (
-    BLOCKS,
-    CONDITIONAL,
-    ENDED,
-    ENDS,
-    EXPORT,
-    EXPORTS,
-    NO_PROGRAM,
-    NODE_FILE,
-    PURPOSES,
-    RENDEZVOUS_EXPORT,
-    UNEXPORTED,
-    UNEXPORTS,
-    WRITES,
-    effect_of,
-    without_tasks,
-    written_file,
-)
-from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
+from argosy.launch.import_script.expressions import COMPUTED, default_notes, expressions, new_definitions, why_unknown
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
     GpuWrapper,
@@ -46,39 +26,34 @@ from argosy.launch.import_script.gpu_wrapper import (
     set_visible_gpu,
     without_wrapper,
 )
-from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
-from argosy.launch.import_script.host_software import (
-    fate_of_activation,
-    fate_of_host_path,
-    fate_of_modules,
-    only_prints,
-)
-from argosy.launch.import_script.job import make_job
-from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translations
-from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
-from argosy.launch.import_script.order import Order, order_note, shared_names
+from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
+from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
 from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
-from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
+from argosy.launch.import_script.read import refuse_heterogeneous
+from argosy.launch.import_script.roles import HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
+    SETS_ALL,
+    Preparation,
     ShellState,
     change_folder,
     changes_folder,
-    exports_all_at_end,
-    leave_folder,
+    made_again,
     waits_for_one,
 )
-from argosy.launch.import_script.slurm_numbers import option_numbers
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import JobScript, Statement, read_job_script
-from argosy.slurm.script_words import Part, expand, source_text
+from argosy.slurm.script_words import expand, source_text
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
 
 
-def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:
+def import_script(
+    path: str, text: str, *, name: str = "", site: Site | None = None, exported: Collection[str] = ()
+) -> ImportedScript:
     """Translate a job script.
 
     Parameters
@@ -87,6 +62,8 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
         Path that messages show; its stem is the job's name if neither `name` nor the script names the job.
     site
         The site of the job, if it is known: variables that its profile sets are left out.
+    exported
+        Names of the variables that the user's shell exports: an assignment without ``export`` changes them, too.
 
     Raises
     ------
@@ -94,39 +71,35 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
         If the script is a heterogeneous job, or no script that a person writes.
     """
     try:
-        return _import(path, text, name, site or Site())
+        script = read_job_script(text)
+        refuse_heterogeneous(path, text, script)
+        reader = _Reader(script, site or Site(), path, name, exported)
+        reader.read()
     except RecursionError:
         raise UsageError(
             f"cannot read {path}: its brackets are nested too deeply",
             evidence=f"{len(text)} characters",
             hint="is it a job script? A log of a job can contain #SBATCH lines, too",
         ) from None
-
-
-def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
-    script = read_job_script(text)
-    refuse_heterogeneous(path, text, script)
-    reader = _Reader(script, site, path, name)
-    reader.read()
     return ImportedScript(path, tuple(reader.jobs), tuple(sorted(reader.found, key=lambda each: each.line)))
 
 
 class _Reader:
     """Reads the statements of a script in order, and collects jobs and translations."""
 
-    def __init__(self, script: JobScript, site: Site, path: str, name: str) -> None:
+    def __init__(self, script: JobScript, site: Site, path: str, name: str, exported: Collection[str]) -> None:
         self.script = script
         self.file_name = path.rsplit("/", 1)[-1]
         self.site = site
         self.found = Translations()
-        keys = {"site": site.name} if site.name else {}
         self.state = ShellState(
-            keys=keys,
+            keys={"site": site.name} if site.name else {},
+            exported={*exported},
             is_moving=changes_folder(script.statements),
             waits_for_one=waits_for_one(script.statements),
         )
         self.jobs: list[ImportedJob] = []
-        self.modules: list[tuple[int, str]] = []
+        self.modules: list[Statement] = []
         self.activations: list[tuple[Statement, str]] = []
         self.functions: dict[str, str] = {}
         self.bodies: dict[str, Statement] = {}
@@ -138,39 +111,48 @@ class _Reader:
 
     def read(self) -> None:
         """Read the whole script."""
-        options = translate_options(self.script.options, self.state.shape)
-        self.state.shape = options.shape
-        self.state.numbers = option_numbers(self.script.options, self.site)
-        if "name" not in options.keys:
-            self.state.numbers = {**self.state.numbers, "SLURM_JOB_NAME": self.file_name}
-        self.found += options.translations
-        self.state.keys.update(options.keys)
-        self.state.env.update(self.state.keys.pop("env", {}))
-        self.state.first = self.state.folder = self.state.keys.get("chdir", "")
-        own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
-        stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
-        self.name = self.name or own_name or stem
-        for option in self.script.late_options:
-            self.found.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
+        self.read_options()
         for statement in self.script.statements:
             self.read_statement(statement)
         self.report_late()
-        images = {job.keys["image"] for job in self.jobs}
+        self.report_host_software()
+        self.found[:] = [correct_for_jobs(each, self.jobs) for each in self.found]
+
+    def read_options(self) -> None:
+        """Translate the ``#SBATCH`` lines."""
+        state, options = self.state, Options(self.script.options, self.state.shape)
+        state.shape = options.shape
+        state.numbers = option_numbers(self.script.options, self.site)
+        if "name" not in options.keys:
+            state.numbers = {**state.numbers, "SLURM_JOB_NAME": self.file_name}
+        self.found += options.found
+        state.keys.update(options.keys)
+        state.env.update(state.keys.pop("env", {}))
+        state.first = state.folder = state.keys.get("chdir", "")
+        own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
+        stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
+        self.name = self.name or own_name or stem
+        late = Outcome(Fate.LEFT_OUT, "below the first command: sbatch does not read it")
+        for option in self.script.late_options:
+            self.found.add(option.line, str(option), late)
+
+    def report_host_software(self) -> None:
+        """Report modules, environments and paths, whose fate depends on the images of the jobs."""
+        state, images = self.state, {job.keys["image"] for job in self.jobs}
         bare = any(image.startswith(BARE_PREFIX) for image in images)
-        for line, text in self.modules:
-            self.found.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
-        for statement, environment in self.activations:
-            self.found.add(
-                statement.line, statement.text, *fate_of_activation(environment, self.state.prefix, bare=bare)
-            )
-        for statement in self.variables.host_paths:
-            guess = "" if self.state.prefix or "PATH" not in dict(statement.assigned) else self.state.path_prefix
-            self.found.add(statement.line, statement.text, *fate_of_host_path(images, guess))
-        if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
-            self.found[:] = map(without_tasks, self.found)
-        if any("cpus_per_rank" not in job.keys for job in self.jobs):
-            self.found[:] = map(without_gpus, self.found)
-        self.found[:] = [gpus_of_table(each, self.jobs) for each in self.found]
+        for each in self.modules:
+            self.add(each, fates.fate_of_modules(frozenset(each.text.split()[2:]), self.site, bare=bare))
+        for each, environment in self.activations:
+            self.add(each, fates.fate_of_activation(environment, state.prefix, bare=bare))
+        for each in self.variables.host_paths:
+            guess = "" if state.prefix or "PATH" not in dict(each.assigned) else state.path_prefix
+            self.add(each, fates.fate_of_host_path(images, guess))
+
+    def add(self, statement: Statement, outcome: Outcome) -> None:
+        """Record what becomes of a statement; only the first line of a compound one is shown."""
+        is_block = statement.kind == "compound"
+        text = statement.text.split("\n", 1)[0] if is_block else statement.text
+        self.found.add(statement.line, text, outcome, end=statement.end if is_block else 0)
 
     def read_statement(self, statement: Statement) -> None:
         """Translate one statement."""
@@ -179,185 +161,163 @@ class _Reader:
         )
         self.is_guard = statement.condition == "||" and not self.after_test
         self.after_test = False
-        match statement.kind:
-            case _ if self.has_ended:
-                self.found.add(statement.line, statement.text, Fate.LEFT_OUT, ENDED, end=statement.end)
-            case "assignment" if self.is_conditional:
-                self.state.conditional |= {name for name, _ in statement.assigned}
-                self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
-            case "assignment" if UNEXPORTS.match(statement.text):
-                self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, UNEXPORTED)
-            case "assignment":
-                for name, words in statement.assigned:
-                    self.order.note_assignment(name, words)
-                    self.variables.assign(statement, name, words)
-                if not statement.assigned:
-                    self.set_elements(statement)
-            case "command":
-                self.read_command(statement)
-            case "compound":
-                self.read_compound(statement)
+        if outcome := self.outcome_of(statement):
+            self.add(statement, outcome)
         if statement.kind != "compound":
             self.count(statement)
 
-    def set_elements(self, statement: Statement) -> None:
-        """Note the arrays of which a statement sets an element: ``LIST[0]=x``."""
-        names = set(re.findall(r"(\w+)\[", statement.text))
-        self.state.compute(names)
-        outcome = self.variables.computed(statement, names, "it sets no variable")
-        self.found.add(statement.line, statement.text, *outcome)
+    def outcome_of(self, statement: Statement) -> Outcome | None:
+        """Return what becomes of a statement; None if it is recorded already, or at the end."""
+        if self.has_ended:
+            return Outcome(Fate.LEFT_OUT, fates.ENDED)
+        if statement.kind != "assignment":
+            return (self.read_command if statement.kind == "command" else self.read_compound)(statement)
+        if self.is_conditional:
+            self.state.conditional |= {name for name, _ in statement.assigned}
+            return Outcome(Fate.UNTRANSLATED, fates.CONDITIONAL)
+        if fates.UNEXPORTS.match(statement.text):
+            return Outcome(Fate.UNTRANSLATED, fates.UNEXPORTED)
+        if not statement.assigned:  # elements of arrays: LIST[0]=x
+            names = set(re.findall(r"(\w+)\[", statement.text))
+            self.state.compute(names)
+            return self.variables.computed(statement, names, "it sets no variable")
+        for name, words in statement.assigned:
+            self.variables.assign(statement, name, words)
+        return None
 
     def count(self, statement: Statement) -> None:
         """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
         names = counted_variables(statement.text)
         self.state.compute(names)
-        fate, note = self.variables.computed(statement, names, "")
+        fate, note, *_ = self.variables.computed(statement, names, "")
         self.found.add_notes(statement.line, ((f"${each}", fate, note) for each in sorted(names) if note == COMPUTED))
 
-    def read_compound(self, statement: Statement) -> None:
-        """Report a loop, a condition, a function or a here-document: it is not translated."""
-        first = statement.text.split("\n", 1)[0]
-        changed = assigned_variables(statement.text)
+    def read_compound(self, statement: Statement) -> Outcome:
+        """Return what becomes of a loop, a condition, a function or a here-document: it is not translated."""
+        text, changed = statement.text, assigned_variables(statement.text)
         self.state.compute(changed)
-        if wrapper := read_gpu_wrapper(statement.text):
+        if wrapper := read_gpu_wrapper(text):
             self.wrappers[wrapper.name] = wrapper
-            return self.found.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
-        if first.startswith(("[", "((")) and not statement.commands:
+            return Outcome(Fate.REPLACED, NO_WRAPPER)
+        if text.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
-            return self.found.add(
-                statement.line, first, *self.variables.computed(statement, changed, PURPOSES[Role.TEST])
-            )
+            return self.variables.computed(statement, changed, fates.PURPOSES[Role.TEST])
         harmless = harmless_functions(self.functions)
-        programs = started_programs(statement.text, self.state.values, harmless)
-        if function := FUNCTION.match(statement.text):
-            self.functions[function[1]] = programs
-            self.bodies[function[1]] = statement
-        now = self.state.exports_all
-        if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
-            return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
-        if "wait" in statement.commands and not function:
+        programs = started_programs(text, self.state.values, harmless)
+        if function := FUNCTION.match(text):
+            self.functions[function[1]], self.bodies[function[1]] = programs, statement
+        elif SETS_ALL.search(text) and not programs:
+            return Outcome(Fate.UNTRANSLATED, fates.EXPORTS)
+        elif "wait" in statement.commands:
             self.wait()
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
-        exports = self.exports(statement, changed)
-        if not programs and not exports and NODES.search(statement.text):
-            return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
-        is_used = not function and (exports or any(self.variables.users_of(name, statement) for name in changed))
-        if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
-            can_end = "exit" in statement.commands and not (function or self.is_guard)
-            unknown = ENDS if can_end else written_file(statement) if WRITES.search(statement.text) else ""
-            fate = (Fate.UNTRANSLATED, unknown) if unknown else (Fate.LEFT_OUT, NO_PROGRAM)
-            return self.found.add(statement.line, first, *fate)
-        return self.report_block(statement, first, programs)
+        if not programs and (function or not self.exports(statement, changed)):
+            if NODES.search(text):
+                return Outcome(Fate.REPLACED, FINDS_NODES)
+            is_used = not function and any(self.variables.users_of(name, statement) for name in changed)
+            if statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
+                return fates.fate_of_harmless(statement, can_end=not (function or self.is_guard))
+        return self.outcome_of_block(statement, programs)
 
     def exports(self, statement: Statement, changed: Collection[str]) -> bool:
         """Return whether a compound statement changes variables of the environment that a job needs."""
         if self.state.exports_all or self.state.exported.intersection(changed):
             return bool(changed)
-        return bool(EXPORT.search(RENDEZVOUS_EXPORT.sub("", statement.text)))
+        return bool(fates.EXPORT.search(fates.RENDEZVOUS_EXPORT.sub("", statement.text)))
 
-    def report_block(self, statement: Statement, first: str, programs: str) -> None:
-        """Report a compound statement that the user has to translate."""
-        kind = first.split(" ", 1)[0]
+    def outcome_of_block(self, statement: Statement, programs: str) -> Outcome:
+        """Return what the user has to do about a compound statement that starts these programs."""
+        kind = re.split(r"[ \n]", statement.text, maxsplit=1)[0]
         lines = f"lines {statement.line} to {statement.end}" if statement.end > statement.line else "this line"
         hint = "; a loop over runs is a job array: --array" if kind in {"for", "while"} else ""
-        if "<<" in statement.text and kind not in BLOCKS:
-            is_script = kind == "sbatch"
-            what = "the text is a job script: save it in a file, and import that file"
-            hint = f"; {what if is_script else 'put the text into a file: the program reads it by < FILE'}"
-        lost = programs and programs + BLOCKS.get(kind, "")
-        note = f"translate {lines} yourself{hint}"
-        self.found.add(statement.line, first, Fate.UNTRANSLATED, note, end=statement.end, lost_programs=lost)
+        if "<<" in statement.text and kind not in fates.BLOCKS:
+            hint = "; put the text into a file: the program reads it by < FILE"
+            if kind == "sbatch":
+                hint = "; the text is a job script: save it in a file, and import that file"
+        lost = programs and programs + fates.BLOCKS.get(kind, "")
+        return Outcome(Fate.UNTRANSLATED, f"translate {lines} yourself{hint}", lost)
 
-    def read_command(self, statement: Statement) -> None:
+    def read_command(self, statement: Statement) -> Outcome | None:
         """Translate a command: the start of a program, preparation, or output."""
-        defaults = [part for word in statement.words for part in word if part.assigns]
-        is_only_assigning = bool(defaults) and source_text(statement.words[0]) == ":"
-        for part in defaults:
-            self.assign_default(statement if is_only_assigning else replace(statement, text=part.reference), part)
-        if is_only_assigning:
+        if self.assign_defaults(statement):
             return None
         written, wrapper = without_wrapper(statement, self.wrappers)
-        text, program = statement.text, read_program(written, self.state.values, self.state.exported)
+        program = read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, harmless_functions(self.functions))
-        if role is Role.PROGRAM and self.state.changed:
-            program = read_program(written, self.state.rank_values, self.state.exported)
         if wrapper and role is Role.PROGRAM:
             set_visible_gpu(program, wrapper)
         elif is_about_wrapper(program, self.wrappers):
-            return self.found.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
+            return Outcome(Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
-        if program.name == "wait":
-            self.wait([source_text(word) for word in statement.words[1:]])
         if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
         is_end = first == "exit" and not self.is_guard
         if self.is_conditional and (is_end or role not in HARMLESS):
-            note = ENDS if is_end else CONDITIONAL
             lost = lost_programs(program) if role in {Role.PROGRAM, Role.LOST} else ""
-            return self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost)
-        if ACTIVATION.match(text):
-            return self.activate(statement, first)
-        return self.translate_role(statement, program, role)
+            return Outcome(Fate.UNTRANSLATED, fates.ENDS if is_end else fates.CONDITIONAL, lost)
+        if ACTIVATION.match(statement.text):
+            self.activate(statement, first)
+            return None
+        return self.outcome_of_role(statement, program, role)
 
-    def assign_default(self, statement: Statement, part: Part) -> None:
-        """Translate ``${NAME:=text}``, which assigns the text if the variable has no value."""
-        if self.is_conditional:
-            self.state.conditional.add(part.text)
-            return self.found.add(statement.line, part.reference, Fate.UNTRANSLATED, CONDITIONAL)
-        return self.variables.assign(statement, part.text, ((replace(part, quoted=True),),))
+    def assign_defaults(self, statement: Statement) -> bool:
+        """Translate each ``${NAME:=text}``, which assigns the text; return whether the command does nothing else."""
+        defaults = [part for word in statement.words for part in word if part.assigns]
+        is_all = bool(defaults) and source_text(statement.words[0]) == ":"
+        for part in defaults:
+            if self.is_conditional:
+                self.state.conditional.add(part.text)
+                self.found.add(statement.line, part.reference, Outcome(Fate.UNTRANSLATED, fates.CONDITIONAL))
+            else:
+                shown = statement if is_all else replace(statement, text=part.reference)
+                self.variables.assign(shown, part.text, ((replace(part, quoted=True),),))
+        return is_all
 
-    def translate_role(self, statement: Statement, program: Program, role: Role) -> None:
+    def outcome_of_role(self, statement: Statement, program: Program, role: Role) -> Outcome | None:
         """Translate a command by its role."""
-        text = statement.text
+        note, lost = "", ""
         match role:
             case Role.PROGRAM:
                 self.start(statement, program)
-            case Role.LOST:
-                note = program.obstacle or ADVICE.get(program.name, advise_on_lost(program))
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
+                return None
+            case Role.MODULE if not fates.only_prints(program.texts):
+                self.modules.append(statement)
+                return None
             case Role.SHELL:
                 notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
-                self.found.add(statement.line, text, *self.change_shell(program))
-                self.found.add_notes(statement.line, notes)
-            case Role.MODULE if only_prints(program.texts):
-                self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[Role.PRINT])
-            case Role.MODULE:
-                self.modules.append((statement.line, text))
-            case Role.PRINT if WRITES.search(statement.redirects):
-                self.found.add(
-                    statement.line,
-                    text,
-                    Fate.UNTRANSLATED,
-                    NODE_FILE if NODES.search(text) else written_file(statement),
-                )
-            case Role.CONTROL if effect := effect_of(program):
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, effect)
-            case Role.PRINT | Role.CONTROL | Role.TEST:
-                names = computed_variables(program.texts)
-                self.found.add(statement.line, text, *self.variables.computed(statement, names, PURPOSES[role]))
+                return self.change_shell(program)._replace(parts=notes)
             case Role.FILES:
-                self.prepare(statement, program)
-            case _:
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, self.advise(program.name, role))
+                return self.prepare(statement, program)
+            case Role.LOST:
+                note, lost = fates.advise_on_lost(program), lost_programs(program)
+            case Role.PRINT if fates.WRITES.search(statement.redirects):
+                note = fates.written_file(statement)
+            case Role.CONTROL:
+                note = self.wait(program.texts[1:]) if program.name == "wait" else fates.effect_of(program)
+            case Role.SOURCE | Role.INSTALL | Role.TOOL:
+                note = fates.advise(program.name, role, is_late=bool(self.jobs))
+        if note:
+            return Outcome(Fate.UNTRANSLATED, note, lost)
+        purpose = fates.PURPOSES.get(role, fates.PURPOSES[Role.PRINT])
+        return self.variables.computed(statement, computed_variables(program.texts), purpose)
 
-    def call_function(self, statement: Statement, name: str) -> None:
-        """Translate the call of a function of the script."""
+    def call_function(self, statement: Statement, name: str) -> Outcome:
+        """Return what becomes of the call of a function of the script."""
         if programs := self.functions[name]:
             note = f"the function {name} starts it: write a job for each program"
-            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note, lost_programs=programs)
+            return Outcome(Fate.UNTRANSLATED, note, programs)
         body = self.bodies[name]
         names = assigned_variables(body.text)
         self.state.compute(names)
-        outcome = self.variables.computed(statement, names, f"the function {name} starts no program")
-        if self.exports(body, names):
-            outcome = (Fate.UNTRANSLATED, "the function sets variables: set those that the program needs")
         if "exit" in body.commands:
-            outcome = (Fate.UNTRANSLATED, ENDS)
-        return self.found.add(statement.line, statement.text, *outcome)
+            return Outcome(Fate.UNTRANSLATED, fates.ENDS)
+        if self.exports(body, names):
+            return Outcome(Fate.UNTRANSLATED, "the function sets variables: set those that the program needs")
+        return self.variables.computed(statement, names, f"the function {name} starts no program")
 
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""
@@ -369,73 +329,64 @@ class _Reader:
             self.state.prefix = ""  # 'source conda/bin/activate; conda activate mine': mine may be in any folder
         self.activations.append((statement, environment))
 
-    def advise(self, name: str, role: Role) -> str:
-        """Return what to do about a command that is not translated."""
-        if role is Role.SOURCE:
-            return "the file is not read: put its variables into env; a program that it starts needs its own job"
-        if role is Role.INSTALL:
-            return ADVICE.get(name, "add the packages to the environment file of the image")
-        if self.jobs:
-            return "it runs after the program: make it a separate job with --after"
-        return "if the job needs it, add it to before = [...]"
-
-    def change_shell(self, program: Program) -> tuple[Fate, str]:
-        """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``; return what becomes of the command, and why."""
-        if program.name == "popd":
-            return leave_folder(self.state)
-        if program.name == "pushd":
-            self.state.stack.append(self.state.folder)
-        if program.name in {"cd", "pushd"}:
-            return change_folder(self.state, program.words[1:])
-        if any(part.kind == "shell" for word in program.words for part in word):
-            return Fate.UNTRANSLATED, "a command computes a part of it: do it in the program"
-        if program.name == "unset" and "-f" in program.texts:
-            return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
-        names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
-        unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
-        for name in names:
-            self.state.keep_old_value(name)
-            self.state.values[name] = ()
-            self.state.forget(name)
-        if names and not unknown:
-            return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
-        self.state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
-        return Fate.KEPT, "the shell of each rank runs it"
-
-    def prepare(self, statement: Statement, program: Program) -> None:
-        """Translate a command on files before the program into ``before``."""
-        if program.name == "mkdir":
-            program.words = made_again(program.words)
-        line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
+    def change_shell(self, program: Program) -> Outcome:
+        """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``."""
         state = self.state
+        if program.name in {"pushd", "popd"}:
+            state.lose_folder()
+            return Outcome(Fate.UNTRANSLATED, "set chdir to the folder")
+        if program.name == "cd":
+            return change_folder(state, program.words[1:])
+        if any(expressions(program.words)):
+            return Outcome(Fate.UNTRANSLATED, "a command computes a part of it: do it in the program")
+        if program.name == "unset" and "-f" in program.texts:
+            return Outcome(Fate.LEFT_OUT, fates.PURPOSES[Role.CONTROL])
+        names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
+        is_private = all(each not in state.exported and each in state.values for each in names)
+        for name in names:
+            state.outdate(name)
+            state.values[name] = ()
+            is_private &= not state.forget(name)
+        if names and is_private:
+            return Outcome(Fate.LEFT_OUT, fates.PURPOSES[Role.CONTROL])
+        state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
+        return Outcome(Fate.KEPT, "the shell of each rank runs it")
+
+    def prepare(self, statement: Statement, program: Program) -> Outcome:
+        """Translate a command on files before the program into ``before``."""
+        state = self.state
+        words = made_again(program.words) if program.name == "mkdir" else program.words
+        line = "; ".join((*new_definitions(words, state.values, ()), shell_line(words)))
+        used = {part.text for word in words for part in word if part.kind == "variable"}
+        unknown = state.conditional | state.changed
+        is_unknown = any(why_unknown(part, state.values, unknown) for part in expressions(words))
         if state.is_lost:
             note = "a command computes the folder: do it in the program"
-            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        if any(why_unknown(part, state.values, state.conditional) for part in expressions(program.words)) or needs_bash(
-            program.words, line
-        ):
+        elif is_unknown or needs_bash(words, line):
             note = "a command computes a part of it: do it in the program"
-            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        used = {part.text for word in program.words for part in word if part.kind == "variable"}
-        if used & self.state.conditional:
-            note = "a loop or condition sets a variable in it: do it in the program"
-            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        self.state.before.append(Preparation(line, self.state.moves, statement.line))
-        self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
-        return self.found.add_notes(statement.line, default_notes(statement.words, self.state.values))
+        elif used & unknown:
+            note = "the script computes a variable in it: do it in the program"
+        else:
+            state.before.append(Preparation(line, state.moves, statement.line))
+            notes = tuple(default_notes(statement.words, state.values))
+            return Outcome(Fate.KEPT, f"before = {line}", parts=notes)
+        return Outcome(Fate.UNTRANSLATED, note)
 
-    def wait(self, arguments: Sequence[str] = ()) -> None:
-        """Note ``wait``: behind it, no program needs the commands on files of those that ended."""
-        self.order.wait(arguments)
+    def wait(self, arguments: Sequence[str] = ()) -> str:
+        """Note ``wait``: behind it, no program needs the commands on files of those that ended; return what to do."""
+        note = "" if self.order.wait(arguments) else fates.WAITS
         if not self.order.running:
             self.state.forget_prepared()
+        return note
 
     def report_late(self) -> None:
         """Correct the translations of commands on files behind the last program: no job runs them."""
         late = [(each.number, f"before = {each.line}") for each in self.state.before[self.state.prepared :]]
-        for at, each in enumerate(self.found):
-            if (each.line, each.note) in late:
-                self.found[at] = replace(each, fate=Fate.UNTRANSLATED, note=self.advise("", Role.FILES))
+        note = fates.advise("", Role.FILES, is_late=bool(self.jobs))
+        self.found[:] = [
+            replace(each, fate=Fate.UNTRANSLATED, note=note) if (each.line, each.note) in late else each
+            for each in self.found
+        ]
 
     def start(self, statement: Statement, program: Program) -> None:
         """Translate the start of a program into a job."""

@@ -1,27 +1,42 @@
-"""Make a job of ``argosy.toml`` from the start of a program and the state of the script's shell at this line; pure."""
+"""Make jobs of ``argosy.toml`` from the starts of programs and the script's shell, and order them; pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
-from argosy.launch.import_script.containers import shifter_image
-from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
-from argosy.launch.import_script.defaults import default_notes, statement_words
-from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
+from argosy.launch.import_script.environment import translate_variables
+from argosy.launch.import_script.expressions import COMPUTED as BY_SCRIPT
+from argosy.launch.import_script.expressions import (
+    default_notes,
+    expressions,
+    new_definitions,
+    statement_words,
+    why_unknown,
+)
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
-from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
+from argosy.launch.import_script.options import (
+    Options,
+    Shape,
+    changed_numbers,
+    correct_for_jobs,
+    gpu_binding,
+    number_notes,
+    numbered_text,
+    numbered_words,
+    shape_keys,
+)
 from argosy.launch.import_script.program import Program, command_of
-from argosy.launch.import_script.shell_state import ShellState
-from argosy.launch.import_script.slurm_numbers import changed_numbers, number_notes, numbered_text, numbered_words
-from argosy.launch.import_script.step_variables import translate_variables
+from argosy.launch.import_script.shell_state import ShellState, render_preparations
+from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, expand, source_text
 
@@ -35,16 +50,17 @@ def make_job(
     name: str, statement: Statement, program: Program, state: ShellState
 ) -> tuple[ImportedJob, list[Translation]]:
     """Return the job for the start of a program, and the translations of its parts."""
-    step = translate_options(program.step_options, state.shape, of_step=True)
+    step = Options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
     shape = _shape_of(step.shape, program)
     numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
-    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
+    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     own_folder = bool(program.keys.get("workdir"))
+    program.words = tuple(map(state.with_folder, program.words)) if own_folder else program.words
     prelude = _prelude(state, is_bare=image.startswith(BARE_PREFIX), own_folder=own_folder)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
-    definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
+    definitions = new_definitions((*program.words, *inputs), state.values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
     replaced_numbers = _put_numbers(program, numbers)
     command, by_shell = command_of(program, inputs)
@@ -71,14 +87,13 @@ def make_job(
         *(_computed_parts((*program.words, *inputs), state) if by_shell or program.script else ()),
         *_script_notes(program),
         *default_notes(statement_words(statement), state.values, state.conditional),
-        *_conditional_variables((*program.words, program.script), state),
-        *_early_variables(statement, program),
+        *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
         *_node_notes(step.shape, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
-    return job, [*translations, *_step_translations(step, keys)]
+    return job, [*translations, *_step_translations(step, job)]
 
 
 def _prelude(state: ShellState, *, is_bare: bool, own_folder: bool) -> tuple[str, ...]:
@@ -108,12 +123,10 @@ def _script_notes(program: Program) -> Iterator[Note]:
     yield from _literal_variables(program.script)
 
 
-def _step_translations(step: Options, keys: Mapping[str, Any]) -> Iterator[Translation]:
+def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]:
     """Return the translations of srun's options that no key of the job contains."""
-    for each in step.translations:
-        option = each if "cpus_per_rank" in keys else without_gpus(each)
-        if option.fate is not Fate.KEPT:
-            yield option
+    options = (correct_for_jobs(each, (job,)) for each in step.found)
+    return (each for each in options if each.fate is not Fate.KEPT)
 
 
 def _shape_of(shape: Shape, program: Program) -> Shape:
@@ -167,12 +180,6 @@ def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"
 
 
-def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
-    used = {part.text for word in words for part in word if part.kind == "variable"}
-    for name in sorted(used & state.conditional):
-        yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
-
-
 def _literal_variables(script: Word) -> Iterator[Note]:
     """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
     text = source_text(script)
@@ -197,9 +204,12 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
         )
 
 
-def _early_variables(statement: Statement, program: Program) -> Iterator[Note]:
-    """Report ``$A`` in ``A=1 prog $A``, which the script's shell expands before the assignment."""
+def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:
+    """Report variables that the script computes, and ``$A`` in ``A=1 prog $A``, which is expanded before that."""
     used = {part.text for word in program.words for part in word if part.kind == "variable"}
+    in_script = {part.text for part in program.script if part.kind == "variable"}
+    for name in sorted((used | in_script) & state.conditional):
+        yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
     for name in dict.fromkeys(name for name, _ in statement.assigned if name in used):
         yield f"${name}", Fate.UNTRANSLATED, f"bash expands it before it sets {name}: write its value"
 
@@ -217,3 +227,64 @@ def _shell_signs(statement: Statement, state: ShellState) -> Iterator[Note]:
             "need one program that starts them"
         )
         yield "&", Fate.UNTRANSLATED, note
+
+
+JOB_NUMBER = re.compile(r"[^\s=:;,]*\$\{?SLURM_(ARRAY_)?JOB_?ID\b(:-[^}]*)?\}?")
+"""The beginning of a name with the number of the job."""
+
+
+class Order(msgspec.Struct):
+    """The programs that ended before the current line, as the script waits for them.
+
+    Attributes
+    ----------
+    ended
+        Jobs after which the next program starts; those that start before one of them are left out.
+    running
+        Jobs that the script started with ``&``, with the jobs after which each started.
+    """
+
+    ended: list[ImportedJob] = []
+    running: list[tuple[ImportedJob, list[ImportedJob]]] = []
+
+    def start(self, job: ImportedJob, *, background: bool) -> list[ImportedJob]:
+        """Note the start of a program, and return the jobs after which it starts."""
+        before = self.ended
+        if background:
+            self.running.append((job, before))
+        else:
+            self.ended = [job]
+        return before
+
+    def wait(self, arguments: Sequence[str] = ()) -> bool:
+        """Note ``wait``; return whether it waits for all programs: with arguments, for as many as are running."""
+        if "-n" in arguments or (arguments and len(arguments) < len(self.running)):
+            return False
+        earlier = [job for _, before in self.running for job in before]
+        self.ended = [*(job for job, _ in self.running), *(job for job in self.ended if job not in earlier)]
+        self.running = []
+        return True
+
+
+def order_note(job: ImportedJob, before: Sequence[ImportedJob]) -> Note:
+    """Report the jobs after which a job must start."""
+    lines = sorted({each.line for each in before})
+    place = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+    numbers = "the numbers of those jobs" if len(before) > 1 else "the number of that job"
+    note = f"it runs after {place}: launch {job.name} with --after and {numbers}"
+    return f"[job.{job.name}]", Fate.UNTRANSLATED, note
+
+
+def shared_names(job: ImportedJob, others: Sequence[ImportedJob]) -> Iterator[Note]:
+    """Report names with the number of the job that another job has, too: each job of Slurm has its own number."""
+    for name in dict.fromkeys(_numbered(job)):
+        other = next((each for each in others if name in _numbered(each)), None)
+        if other:
+            note = f"[job.{other.name}] has another job number: write the same name into both tables"
+            yield name, Fate.UNTRANSLATED, note
+
+
+def _numbered(job: ImportedJob) -> list[str]:
+    """Return the beginnings of names that contain the number of the job."""
+    texts = (*job.keys["command"], *job.keys.get("before", ()))
+    return [found[0] for text in texts for found in JOB_NUMBER.finditer(re.sub("[\"']", "", text))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -54,11 +54,18 @@ class Translation(msgspec.Struct, frozen=True):
         return f"{lines} {self.lost_programs} and {'are' if is_block else 'is'} NOT translated"
 
 
-Outcome = tuple[Fate, str]
-"""The fate of a part of the script, and the reason."""
-
 Note = tuple[str, Fate, str]
 """Text, fate and reason of a part of a statement."""
+
+
+class Outcome(NamedTuple):
+    """The fate of a statement, the reason, the programs that no job contains, and notes on its parts."""
+
+    fate: Fate
+    note: str
+    lost_programs: str = ""
+    parts: tuple[Note, ...] = ()
+
 
 WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
@@ -110,9 +117,11 @@ class ImportedScript(msgspec.Struct, frozen=True):
 class Translations(list[Translation]):
     """The translations of a script so far."""
 
-    def add(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> None:
-        """Record a translation."""
+    def add(self, line: int, text: str, outcome: Outcome, *, end: int = 0) -> None:
+        """Record what becomes of a statement, and of its parts."""
+        fate, note, lost_programs, parts = outcome
         self.append(translate(line, text, fate, note, end=end, lost_programs=lost_programs))
+        self.add_notes(line, parts)
 
     def add_notes(self, line: int, notes: Iterable[Note]) -> None:
         """Record the translations of parts of a statement; equal ones once."""

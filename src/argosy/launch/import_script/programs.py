@@ -9,21 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from argosy.core.shell import quote
-from argosy.launch.import_script.containers import (
+from argosy.launch.import_script.environment import reason_to_replace
+from argosy.launch.import_script.expressions import default_notes, with_first_node
+from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.roles import ROLES, Role
+from argosy.launch.import_script.starters import (
     BINDS,
     INSIDE,
     container_start,
+    read_accelerate,
     read_container,
+    read_deepspeed,
     read_docker,
+    read_mpirun,
     read_shifter,
+    read_srun,
+    read_torchrun,
 )
-from argosy.launch.import_script.defaults import default_notes
-from argosy.launch.import_script.expressions import with_first_node
-from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
-from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.launch.import_script.roles import ROLES, Role
-from argosy.launch.import_script.settings import reason_to_replace
 from argosy.slurm.sbatch_options import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
 from argosy.slurm.script_words import Part, Values, expand, source_text
@@ -62,10 +64,7 @@ def environment_of(command: str, arguments: Sequence[str]) -> str:
 def read_program(statement: Statement, values: Values, exported: Collection[str] | None = None) -> Program:
     """Take a command apart, until the program itself is left.
 
-    Parameters
-    ----------
-    exported
-        Names of the exported variables, which ``bash -c`` sees; None if they are not known.
+    `exported` has the names of the exported variables, which ``bash -c`` sees; None if they are not known.
     """
     words = tuple(expanded for word in with_first_node(statement.words, values) for expanded in expand(word, values))
     program = Program(words, statement.line, values, written=statement.words)
@@ -182,8 +181,6 @@ def _set_environment(program: Program, options: Sequence[Option]) -> None:
         option = f"env -{each.name} {each.value}".rstrip() if len(each.name) == 1 else f"env {each}"
         if each.name in {"u", "unset"} and each.value.isidentifier():
             program.prelude.append(f"unset {each.value}")
-        elif each.name in {"C", "chdir"} and each.value and "$" not in each.value:
-            program.prelude.append(f"cd {quote(each.value)}")
         elif each.name in {"S", "split-string"}:
             program.obstacle = f"Argosy does not read the program in {option}: write its words without -S"
         elif each.name not in {"v", "debug"}:
@@ -193,20 +190,17 @@ def _set_environment(program: Program, options: Sequence[Option]) -> None:
 MEMORY_POLICIES = frozenset({"interleave", "i", "membind", "m", "preferred", "p", "preferred-many", "P"})
 """Options of numactl for the memory (numactl(8)); local memory is the default of Linux."""
 
-NO_POLICY = "Argosy sets no memory policy: put it before the program in command, if the image has numactl"
-
 
 def _binding(program: Program) -> None:
     """Remove ``numactl --cpunodebind=…`` and ``taskset -c …``, if a program follows."""
     options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"localalloc", "l", "c"}))
-    has_value = program.name == "taskset"
-    policies = [each for each in options if each.name in MEMORY_POLICIES and not has_value]
-    if not policies or len(policies) < len(options):
+    is_numactl = program.name == "numactl"
+    if is_numactl and any(each.name in MEMORY_POLICIES for each in options):
+        written = " ".join(program.texts[: 1 + count])
+        program.untranslated.append(f"{written}: Argosy binds ranks to cores, but sets no memory policy; {KEEP}")
+    else:
         program.replaced.append(f"{program.name}: Argosy binds ranks to cores by the site profile")
-    for name, value in ((each.name, each.value) for each in policies):
-        option = f"-{name} {value}" if len(name) == 1 else f"--{name}={value}"
-        program.untranslated.append(f"numactl {option}: {NO_POLICY}")
-    program.skip(1 + count + (1 if has_value and options else 0))
+    program.skip(1 + count + (1 if options and not is_numactl else 0))
 
 
 def _shell(program: Program) -> None:

@@ -68,15 +68,5 @@ SUBCOMMANDS: Mapping[tuple[str, ...], Role] = {
 COMPUTING = frozenset({"read", "mapfile", "readarray", "let", "getopts"})
 """Commands that set the variables in their arguments."""
 
-ADVICE = {
-    "ray": "Argosy starts Ray on all nodes: set launcher = ray in the job of the program",
-    **dict.fromkeys(
-        ("apptainer", "singularity", "bsc_singularity", "docker", "podman", "podman-hpc", "shifterimg"),
-        "do it once before the launch: build the image with argosy build, or pull it",
-    ),
-    "sbatch": "it submits another script: import that script, too",
-}
-"""Name of a command that is not translated -> what to do."""
-
 HARMLESS = frozenset({Role.PRINT, Role.CONTROL, Role.TEST})
 """Roles of the commands that a job does not need."""

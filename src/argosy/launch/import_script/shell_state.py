@@ -1,22 +1,79 @@
-"""Keep the state of the script's shell while its statements are read in order; pure."""
+"""Keep the state of the script's shell while its statements are read in order, and commands on files of jobs; pure."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import computed_variables
-from argosy.launch.import_script.expressions import renamed, users, uses_any
-from argosy.launch.import_script.model import Fate
+from argosy.launch.import_script.expressions import users, uses_any
+from argosy.launch.import_script.model import Fate, Outcome
 from argosy.launch.import_script.options import Shape
-from argosy.slurm.script_reader import Statement, read_commands
+from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Part, Word, source_text
+
+LAUNCHED = "${SLURM_SUBMIT_DIR}"
+"""The folder of the launch, in a command of a job."""
+
+ABSOLUTE = re.compile(r'cd(?: "(?:/|\$\{(?:SLURM_SUBMIT_DIR|HOME)\}).*)?')
+"""A ``cd`` that has the same effect in every folder."""
+
+
+class Preparation(msgspec.Struct, frozen=True):
+    """A command on files.
+
+    Attributes
+    ----------
+    moves
+        The ``cd`` commands that lead to its folder from the first folder of the script.
+    number
+        Line of the script.
+    """
+
+    line: str
+    moves: tuple[str, ...] = ()
+    number: int = 0
+
+
+def made_again(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the words of ``mkdir`` with ``-p``: a script continues if the folder exists, and a job would stop."""
+    options = [source_text(word) for word in words[1:]]
+    if any(re.fullmatch(r"--parents|-[a-zA-Z]*p[a-zA-Z]*", each) for each in options):
+        return words
+    return (words[0], (Part("text", "-p"),), *words[1:])
+
+
+def render_preparations(preparations: Sequence[Preparation], *, start: Sequence[str] | None, first: str) -> list[str]:
+    """Render ``before``, whose lines one shell runs: each line with the ``cd`` commands that its folder needs.
+
+    Parameters
+    ----------
+    start
+        The commands that lead to the folder where the job starts; None if the script was not there yet.
+    first
+        The first folder of the script; empty for that of the launch.
+    """
+    lines: list[str] = []
+    for each in preparations:
+        lines += [*_path(each.moves, start, first or LAUNCHED), each.line]
+        start = each.moves
+    return lines
+
+
+def _path(moves: tuple[str, ...], here: Sequence[str] | None, first: str) -> Iterator[str]:
+    """Yield the commands that lead from a folder to another one."""
+    if here is not None and moves[: len(here)] == tuple(here):
+        yield from moves[len(here) :]
+        return
+    if not (moves and ABSOLUTE.fullmatch(moves[0])):
+        yield f'cd "{first}"'
+    yield from moves
+
 
 SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR(?::-(?:[^{}]|\{\w+\})*)?\}|SLURM_SUBMIT_DIR\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
@@ -34,6 +91,7 @@ ELSEWHERE = ("/", "$", "~")
 """First characters of a path that does not begin in the folder of the shell."""
 
 
+SETS_ALL = re.compile(r"\bset(?: [-+]\w+)*? [-+](?:[a-z]*a[a-z]*|o allexport)(?:[ ;\n]|$)")
 ALL_EXPORTED = re.compile(r"set(?: [-+]\w+)*? ([-+])(?:[a-z]*a[a-z]*|o allexport)(?: |$)")
 """The option of ``set`` that exports all variables."""
 
@@ -73,16 +131,14 @@ class ShellState(msgspec.Struct):
         Those that lead to the folder where the job starts; None if the script was not there yet.
     first
         The first folder of the script, from ``#SBATCH --chdir``; empty for that of the launch.
-    stack
-        The folders to which ``popd`` returns, as `folder`.
     is_lost
         Whether a command computes the folder of the shell, so that it is not known.
     is_moving
-        Whether the script changes its folder.
+        Whether the script changes its folder, or starts a program in a folder of its container.
     conditional
         Variables that a loop, a condition or a command such as ``read`` sets.
     changed
-        Exported variables whose value contains that of the user's shell: the shell of a rank has the new one.
+        Exported variables whose value contains the earlier one: only the shell of a rank has it.
     waits_for_one
         Whether the script starts one program with ``&``, and waits for it.
     """
@@ -105,17 +161,11 @@ class ShellState(msgspec.Struct):
     moves: tuple[str, ...] = ()
     start: tuple[str, ...] | None = ()
     first: str = ""
-    stack: list[str] = []
     is_lost: bool = False
     is_moving: bool = False
     conditional: set[str] = set()
     changed: set[str] = set()
     waits_for_one: bool = False
-
-    @property
-    def rank_values(self) -> Mapping[str, tuple[Word, ...]]:
-        """Variables with their values, without those whose value the shell of a rank has."""
-        return {name: value for name, value in self.values.items() if name not in self.changed}
 
     def observe(self, command: Sequence[str]) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""
@@ -126,7 +176,7 @@ class ShellState(msgspec.Struct):
     def compute(self, names: Iterable[str]) -> None:
         """Note variables that a loop, a condition or a command sets, so that their values are not known."""
         for name in names:
-            self.keep_old_value(name)
+            self.outdate(name)
             self.conditional.add(name)
 
     def set_value(self, name: str, words: tuple[Word, ...]) -> None:
@@ -135,27 +185,30 @@ class ShellState(msgspec.Struct):
             self.conditional.discard(name)
         self.values[name] = words
 
-    def keep_old_value(self, name: str, *, always: bool = False) -> str:
-        """Give a variable's value another name in the expressions that use it, before the value changes.
+    def outdate(self, name: str) -> None:
+        """Forget the values whose expressions use the present value of a variable, before that changes."""
+        for each in users(name, self.values):
+            del self.values[each]
+            self.conditional.add(each)
 
-        Return the other name; empty if nothing uses the value, unless `always`.
-        """
-        found = users(name, self.values)
-        if name not in self.values or not (found or always):
-            return ""
-        old = next(each for each in (f"{name}_was{number}" for number in count(1)) if each not in self.values)
-        self.values[old] = self.values[name]
-        self.conditional |= {old} if name in self.conditional else set()
-        self.values.update({each: renamed(self.values[each], name, old) for each in found})
-        return old
+    def lose_folder(self, *, is_lost: bool = True) -> None:
+        """Note whether a command computes the folder of the shell, so that ``$PWD`` is not known."""
+        self.is_lost = is_lost
+        (self.conditional.add if is_lost else self.conditional.discard)("PWD")
 
-    def forget(self, name: str) -> None:
-        """Forget the exported value of a variable, and that it was unset."""
-        self.env.pop(name, None)
+    def forget(self, name: str) -> bool:
+        """Forget the exported value of a variable; return whether the shell of a rank uses it, so that it is kept."""
+        use = re.compile(rf"\$\{{?[#!]?{name}\b|\(\(.*\b{name}\b|^{name}=")
+        is_used = any(use.search(line) for line in self.prelude if not line.startswith(f"export {name}="))
         self.exported.discard(name)
         self.changed.discard(name)
-        lines = (each for each in self.prelude if each != f"unset {name}")
-        self.prelude = [each for each in lines if not each.startswith(f"export {name}=")]
+        if not is_used:
+            self.env.pop(name, None)
+            for lines in (self.prelude, self.host_paths):
+                lines[:] = [
+                    each for each in lines if each != f"unset {name}" and not each.startswith(f"export {name}=")
+                ]
+        return is_used
 
     def start_program(self, *, background: bool) -> None:
         """Note that a program has the commands on files so far; those that run at the same time need them, too."""
@@ -193,33 +246,26 @@ class ShellState(msgspec.Struct):
         return f"{self.path_of(source)}{colon}{inside}"
 
 
-def exports_all_at_end(text: str, *, before: bool) -> bool:
-    """Return whether ``set -a`` applies behind a compound statement; `before` is whether it applied before it."""
-    if text.startswith("("):
-        return before  # a subshell
-    for command in read_commands(text):
-        if found := ALL_EXPORTED.match(command.text):
-            before = found[1] == "-"
-    return before
-
-
 def waits_for_one(statements: Iterable[Statement]) -> bool:
     """Return whether a script starts one program with ``&`` and waits for it, for example to handle signals."""
     names = [source_text(each.words[0]) for each in statements if each.words]
     return "wait" in names and sum(each.background for each in statements) == 1
 
 
+WORKDIR = re.compile(r"--(pwd|cwd|workdir|container-workdir)\b")
+
+
 def changes_folder(statements: Iterable[Statement]) -> bool:
-    """Return whether a script changes its folder."""
-    return any(each.words and source_text(each.words[0]) in {"cd", "pushd"} for each in statements)
+    """Return whether a script changes its folder, or starts a program in a folder of its container."""
+    return any((each.words and source_text(each.words[0]) == "cd") or WORKDIR.search(each.text) for each in statements)
 
 
-def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str]:
+def change_folder(state: ShellState, words: tuple[Word, ...]) -> Outcome:
     """Translate ``cd`` with its expanded arguments; return what becomes of it, and why."""
     folder, command = source_text(words[0]) if words else "~", f"cd {double_quoted(words)}" if words else "cd"
     is_below = not folder.startswith(ELSEWHERE)
     is_known = all(part.kind != "shell" or OWN_HOME.match(part.text) for word in words for part in word)
-    state.is_lost = not is_known or (state.is_lost and is_below)
+    state.lose_folder(is_lost=not is_known or (state.is_lost and is_below))
     if is_below or OWN_FOLDER.match(folder):
         state.moves = (*state.moves, command)
     else:
@@ -233,28 +279,14 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
     state.folder = "" if below == "." else below
     if below == "." and not is_back:
         state.moves = state.moves if state.first else ()
-        return Fate.REPLACED, "Argosy starts in the folder of the launch"
+        return Outcome(Fate.REPLACED, "Argosy starts in the folder of the launch")
     if folder.startswith(("/", "$")) and "$" not in below:
         state.keys["chdir"], state.start = below, state.moves
-        return Fate.KEPT, f'chdir = "{below}"'
+        return Outcome(Fate.KEPT, f'chdir = "{below}"')
     if is_known:
         state.prelude.append(f"{command} || exit")
-        return Fate.KEPT, "the shell of each rank changes the folder"
-    return Fate.UNTRANSLATED, "set chdir to the folder"
-
-
-def leave_folder(state: ShellState) -> tuple[Fate, str]:
-    """Translate ``popd``; return what becomes of it, and why."""
-    folder = state.stack.pop() if state.stack else "$"
-    if state.first or "$" in folder or "~" in folder:
-        state.is_lost = True
-        return Fate.UNTRANSLATED, "set chdir to the folder"
-    path: Word = (Part("text", folder, quoted=True),)
-    below: Word = (
-        Part("variable", "SLURM_SUBMIT_DIR", quoted=True),
-        Part("text", f"/{folder}".rstrip("/"), quoted=True),
-    )
-    return change_folder(state, (path if folder.startswith("/") else below,))
+        return Outcome(Fate.KEPT, "the shell of each rank changes the folder")
+    return Outcome(Fate.UNTRANSLATED, "set chdir to the folder")
 
 
 def double_quoted(words: Iterable[Word]) -> str:

@@ -8,26 +8,27 @@ from collections.abc import Collection, Mapping, Sequence
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
-from argosy.launch.import_script.containers import BINDS, INSIDE
-from argosy.launch.import_script.defaults import COMPUTED, default_notes
+from argosy.launch.import_script.environment import CORES_OF_SRUN, describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.expressions import (
     ARGUMENT_NOTE,
+    COMPUTED,
     DIFFERS_NOTE,
     INDIRECT,
+    default_notes,
     expressions,
+    itself,
     new_definitions,
-    renamed,
     used_names,
     uses_any,
     why_unknown,
     with_first_node,
 )
-from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
+from argosy.launch.import_script.model import Fate, Outcome, Translations
 from argosy.launch.import_script.options import NOTES
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
-from argosy.launch.import_script.settings import CORES_OF_SRUN, describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
+from argosy.launch.import_script.starters import BINDS, INSIDE
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import SET_IN_JOB, Part, Word, expand, plain_text, source_text
@@ -91,67 +92,78 @@ class Variables:
         self.state = state
         self.found = found
         self.functions = functions
+        self.has_container = any(re.search("apptainer|singularity", each.text) for each in statements)
         self.host_paths: list[Statement] = []
 
     def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate an assignment, or only remember its value if it is not exported."""
-        state, inside = self.state, INSIDE.sub("", name)
+        state = self.state
         for part in (part for word in words for part in word if part.assigns and part.text != name):
             self.assign(replace(statement, text=part.reference, exported=False), part.text, ((part,),))
-        is_environment = name in state.exported or bool(SET_IN_JOB.fullmatch(name))
         is_array = len(words) != 1  # bash does not export arrays
+        is_environment = name in state.exported or bool(SET_IN_JOB.fullmatch(name))
         is_exported = (statement.exported or state.exports_all or is_environment) and not is_array
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
-        value = _text_of([each for word in words for each in expand(word, state.values)])
-        if reason := reason_to_replace(inside, value):
-            is_cores = inside == CORES_OF_SRUN
-            return self._add(statement, self._set_cores(value, words) if is_cores else (Fate.REPLACED, reason))
-        if is_exported and name not in state.values and words == ((Part("variable", name, quoted=True),),):
-            return self._add(statement, self._fate_of_inherited(name))
-        if name not in state.values and len(words) > 1 and any(name in used_names(word) for word in words):
-            state.conditional.add(name)  # elements that the shell has before, in which a rank would see the new ones
-        if name not in state.values:
-            before = Part("variable", name, "", quoted=True, all_elements=True)
-            words = tuple(word for word in words if word != (before,))
-        words = self._with_old_value(name, with_first_node(words, state.values))
-        own = {name: state.values[name]} if name in state.values else {}
-        values = {**state.rank_values, **own} if is_exported else state.values
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, values))
+        outcome = self._needless(name, words, is_exported=is_exported) or self._set(
+            statement, name, words, is_exported=is_exported
+        )
+        if outcome and (outcome.fate is Fate.KEPT or outcome.note == USED):
+            outcome = outcome._replace(parts=notes)  # they are about the value that a job gets
+        if outcome:
+            self.found.add(statement.line, statement.text, outcome)
+
+    def _needless(self, name: str, words: tuple[Word, ...], *, is_exported: bool) -> Outcome | None:
+        """Return what becomes of an assignment whose value no job needs; None for any other one."""
+        state, value = self.state, _text_of([each for word in words for each in expand(word, self.state.values)])
+        if INSIDE.match(name) and not self.has_container:
+            return Outcome(Fate.LEFT_OUT, "the script starts no container")
+        if reason := reason_to_replace(INSIDE.sub("", name), value):
+            is_cores = INSIDE.sub("", name) == CORES_OF_SRUN
+            return self._set_cores(value, words) if is_cores else Outcome(Fate.REPLACED, reason)
+        if not is_exported or name in state.values or words != itself(name):
+            return None
+        state.exported.add(name)
+        if name in state.conditional:
+            return Outcome(Fate.UNTRANSLATED, f"{BY_SCRIPT} {name}")
+        return Outcome(Fate.LEFT_OUT, "the job inherits your environment")
+
+    def _set(self, statement: Statement, name: str, words: tuple[Word, ...], *, is_exported: bool) -> Outcome | None:
+        """Set a variable; return what becomes of the assignment, None if it depends on the jobs."""
+        state, expanded = self.state, self._expanded(name, words, is_exported=is_exported)
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)
-            return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
+            return Outcome(Fate.UNTRANSLATED, "its value is too long for an argument")
+        if name in state.changed and expanded == itself(name):
+            return Outcome(Fate.KEPT, "the shell of each rank sets it")
         if is_exported:
-            return self._export(statement, name, expanded, notes)
+            return self._export(statement, name, expanded)
         state.set_value(name, expanded)
         outcome = self._fate_of_variable(statement, name, expanded)
-        if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
-            outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
-            return self._add(statement, outcome, lost_programs=lost)
-        return self._add(statement, outcome, notes)
+        if outcome.fate is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
+            return Outcome(Fate.UNTRANSLATED, "it starts a program: write a job for it", lost)
+        return outcome
 
-    def _add(
-        self, statement: Statement, outcome: Outcome, notes: Sequence[Note] = (), *, lost_programs: str = ""
-    ) -> None:
-        """Record what becomes of an assignment; the notes are about the value that a job gets."""
-        self.found.add(statement.line, statement.text, *outcome, lost_programs=lost_programs)
-        self.found.add_notes(statement.line, notes if outcome[0] is Fate.KEPT or outcome[1] == USED else ())
+    def _expanded(self, name: str, words: tuple[Word, ...], *, is_exported: bool) -> tuple[Word, ...]:
+        """Return the words of a value with the values of the variables in it, and prepare the state for the new one."""
+        state, is_own = self.state, any(name in used_names(word) for word in words)
+        if name not in state.values:
+            before = Part("variable", name, "", quoted=True, all_elements=True)
+            words = tuple(word for word in words if word != (before,))
+        if is_own and not is_exported and (name in state.values or len(words) > 1):
+            state.conditional.add(name)  # a rank would compute the value from the new one
+        state.outdate(name)
+        words = with_first_node(words, state.values)
+        return tuple(state.with_folder(each) for word in words for each in expand(word, state.values))
 
     def _set_cores(self, value: str, words: tuple[Word, ...]) -> Outcome:
         """Translate the cores that srun gives to a rank; the script may use the variable elsewhere."""
         state, number = self.state, parse_int(value)
         state.set_value(CORES_OF_SRUN, tuple(each for word in words for each in expand(word, state.values)))
         if number in {0, state.shape.cpus_per_task}:
-            return Fate.REPLACED, "Argosy passes the cores on to srun"
+            return Outcome(Fate.REPLACED, "Argosy passes the cores on to srun")
         state.shape = replace(state.shape, cpus_per_task=number)
-        return Fate.KEPT, NOTES["cpus_per_task"]
-
-    def _fate_of_inherited(self, name: str) -> Outcome:
-        """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
-        self.state.exported.add(name)
-        if name in self.state.conditional:
-            return Fate.UNTRANSLATED, f"{BY_SCRIPT} {name}"
-        return Fate.LEFT_OUT, "the job inherits your environment"
+        return Outcome(Fate.KEPT, NOTES["cpus_per_task"])
 
     def _lost_in_value(self, words: tuple[Word, ...]) -> str:
         """Name the programs that ``$(…)`` starts in a value which no job uses; ``python -c`` only computes a value."""
@@ -160,24 +172,24 @@ class Variables:
         return " and ".join(name for name in names if name)
 
     def _fate_of_variable(self, statement: Statement, name: str, words: tuple[Word, ...]) -> Outcome:
-        """Return what becomes of a variable that is not exported, and why."""
-        if any(part.kind == "shell" and NODES.search(part.text) for word in words for part in word):
-            return Fate.REPLACED, FINDS_NODES
+        """Return what becomes of a variable that is not exported."""
+        if any(NODES.search(part.text) for part in expressions(words)):
+            return Outcome(Fate.REPLACED, FINDS_NODES)
         users = self.users_of(name, statement)
         if not users:
-            return Fate.LEFT_OUT, "the script does not use it"
+            return Outcome(Fate.LEFT_OUT, "the script does not use it")
         if all(each.kind == "compound" for each in users):
-            return Fate.LEFT_OUT, "only loops and conditions use it"
+            return Outcome(Fate.LEFT_OUT, "only loops and conditions use it")
         if all(each.kind == "compound" or self._is_harmless(each) for each in users):
-            return Fate.LEFT_OUT, "only commands that a job does not need use it"
-        return Fate.REPLACED, USED
+            return Outcome(Fate.LEFT_OUT, "only commands that a job does not need use it")
+        return Outcome(Fate.REPLACED, USED)
 
     def computed(self, statement: Statement, names: Collection[str], reason: str) -> Outcome:
         """Return what becomes of a command that sets variables, for example ``read``; else it is not needed."""
-        fates = [self._fate_of_variable(statement, name, ()) for name in sorted(names)]
-        if (Fate.REPLACED, USED) in fates:
-            return Fate.UNTRANSLATED, COMPUTED
-        return fates[0] if fates else (Fate.LEFT_OUT, reason)
+        outcomes = [self._fate_of_variable(statement, name, ()) for name in sorted(names)]
+        if Outcome(Fate.REPLACED, USED) in outcomes:
+            return Outcome(Fate.UNTRANSLATED, COMPUTED)
+        return outcomes[0] if outcomes else Outcome(Fate.LEFT_OUT, reason)
 
     def users_of(self, name: str, statement: Statement) -> list[Statement]:
         """Return the other statements that use or export a variable."""
@@ -192,56 +204,51 @@ class Variables:
         is_command = statement.kind == "command"
         return is_command and classify(read_program(statement, {}), harmless_functions(self.functions)) in HARMLESS
 
-    def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...], notes: Sequence[Note]) -> None:
-        """Translate an exported variable."""
-        name = INSIDE.sub("", full_name)
-        definitions = new_definitions(words, self.state.values, self.state.prelude)
-        self.state.set_value(full_name, words)
-        self.state.forget(name)
-        self.state.exported.add(full_name)
-        if name not in HOST_PATHS and _adds_to_itself(name, words):
-            self.state.changed.add(name)
+    def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...]) -> Outcome | None:
+        """Translate an exported variable; the fate of PATH and the like is found later."""
+        state, name = self.state, INSIDE.sub("", full_name)
+        definitions = new_definitions(words, state.values, state.prelude)
+        if full_name in state.exported:
+            definitions = [each for each in definitions if not each.startswith(f"{full_name}=")]
+        state.set_value(full_name, words)
+        adds = _adds_to_itself(name, words)
+        is_used = adds or state.forget(name)
+        state.exported.add(full_name)
         if name in HOST_PATHS:
-            return self._export_host_path(statement, full_name, words, definitions)
-        return self._add(statement, self._pass_on(name, words, definitions), notes)
+            if name == "PATH" and (found := PREFIX.match(_text_of(words))):
+                state.path_prefix = found[1]
+            outcome = self._in_shell(full_name, words, definitions, state.host_paths)
+        else:
+            outcome = self._pass_on(name, words, definitions, is_used=is_used)
+        if adds and outcome.fate is Fate.KEPT:
+            state.changed.add(name)
+            state.values[full_name] = itself(full_name)
+        if name in HOST_PATHS and outcome.fate is Fate.KEPT:
+            self.host_paths.append(statement)
+            return None
+        return outcome
 
-    def _export_host_path(
-        self, statement: Statement, name: str, words: tuple[Word, ...], definitions: Sequence[str]
-    ) -> None:
-        """Translate PATH and the like, which only a program without a container needs."""
-        if name == "PATH" and (found := PREFIX.match(_text_of(words))):
-            self.state.path_prefix = found[1]
-        if reason := self._why_unknown(name, words):
-            return self._add(statement, (Fate.UNTRANSLATED, reason))
-        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
-        self.state.host_paths = [*others, *definitions, f"export {name}={double_quoted(words)}"]
-        return self.host_paths.append(statement)
-
-    def _pass_on(self, name: str, words: tuple[Word, ...], definitions: Sequence[str]) -> Outcome:
-        """Pass an exported variable on to the program; return what becomes of it."""
+    def _pass_on(self, name: str, words: tuple[Word, ...], definitions: Sequence[str], *, is_used: bool) -> Outcome:
+        """Pass an exported variable on to the program; `is_used`: the shell of a rank uses its earlier value."""
         value, setting = _text_of(words), self.profile.get(name)
         if name in BINDS:
             self.state.binds += [bind for bind in value.split(",") if bind]
-            return Fate.KEPT, f"bind = {value}"
+            return Outcome(Fate.KEPT, f"bind = {value}")
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
-            return Fate.REPLACED, f"the profile of {self.site.name} sets it"
-        use = re.compile(rf"\$\{{?{name}\b|\(\(.*\b{name}\b|^{name}=")
-        is_used_before = any(map(use.search, self.state.prelude))
-        if all(plain_text(word) is not None for word in words) and not is_used_before:
+            return Outcome(Fate.REPLACED, f"the profile of {self.site.name} sets it")
+        if all(plain_text(word) is not None for word in words) and not is_used:
             self.state.env[name] = value
             other = f"; {describe_setting(setting, self.site)}" if setting else ""
-            return Fate.KEPT, f'env.{name} = "{value}"{other}'
+            return Outcome(Fate.KEPT, f'env.{name} = "{value}"{other}')
+        return self._in_shell(name, words, definitions, self.state.prelude)
+
+    def _in_shell(self, name: str, words: tuple[Word, ...], definitions: Sequence[str], lines: list[str]) -> Outcome:
+        """Let the shell of each rank export a variable, as the last of its `lines`."""
         known = _with_first_node(words)
         if reason := self._why_unknown(name, known):
-            return Fate.UNTRANSLATED, USE_FIRST_NODE if NODES.search(value) else reason
-        self.state.prelude += [*definitions, f"export {name}={double_quoted(known)}"]
-        return Fate.KEPT, "the shell of each rank sets it" if known == words else HAS_FIRST_NODE
-
-    def _with_old_value(self, name: str, words: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the value so far another name in the expressions that use it: ``M=$((N * 2)); N=$((N + 1))``."""
-        is_own = any(name in used_names(word) for word in words)
-        old = self.state.keep_old_value(name, always=is_own)
-        return renamed(words, name, old) if old else words
+            return Outcome(Fate.UNTRANSLATED, USE_FIRST_NODE if NODES.search(_text_of(words)) else reason)
+        lines += [*definitions, f"export {name}={double_quoted(known)}"]
+        return Outcome(Fate.KEPT, "the shell of each rank sets it" if known == words else HAS_FIRST_NODE)
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
@@ -269,7 +276,7 @@ def _with_first_node(words: tuple[Word, ...]) -> tuple[Word, ...]:
 def _adds_to_itself(name: str, words: tuple[Word, ...]) -> bool:
     """Return whether a value contains that of its own variable, so that the shell must compute it only once."""
     variables = {part.text for word in words for part in word if part.kind == "variable"}
-    is_default = len(words) == 1 and len([part for part in words[0] if part.text]) == 1
+    is_default = len(words) == 1 and [part.kind for part in words[0] if part.text] == ["variable"]
     return name in variables.union(*map(used_names, words)) and not is_default
 
 

@@ -69,10 +69,7 @@ def write_jobs(
 ) -> None:
     """Add jobs to a project file, which is made if it does not exist.
 
-    Parameters
-    ----------
-    waiting
-        Called with the process that writes to the file, if this process must wait for it.
+    `waiting` is called with the process that writes to the file, if this process must wait for it.
 
     Raises
     ------

@@ -71,13 +71,10 @@ class LauncherCommand(msgspec.Struct, frozen=True):
         The command in a container.
     per_rank
         Whether there is a container per rank; else there is one per node.
-    mpi
-        Whether srun connects the ranks for the host's MPI.
     """
 
     command: tuple[Word, ...]
     per_rank: bool = False
-    mpi: bool = False
 
 
 class LauncherSpec(msgspec.Struct, frozen=True):
@@ -235,7 +232,7 @@ def srun(spec: LauncherSpec) -> LauncherCommand:
 def mpi(spec: LauncherSpec) -> LauncherCommand:
     """Start a container per rank, connected by the host's MPI (PMIx or PMI-2)."""
     _refuse_extra(spec)
-    return LauncherCommand(_numbered(MPI_RANK, spec.guarded), per_rank=True, mpi=True)
+    return LauncherCommand(_numbered(MPI_RANK, spec.guarded), per_rank=True)
 
 
 def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
@@ -285,6 +282,9 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "ray": Launcher(ray, "node", one_rank_per_node=True),
     "none": Launcher(none, "rank"),
 }
+MPIEXEC = "mpiexec"
+"""The host's mpiexec, which connects the ranks of the launcher `mpi` instead of srun."""
+
 NEED_SLURM = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.needs_slurm)
 ONE_PER_NODE = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.one_rank_per_node)
 

@@ -58,20 +58,23 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 """Variables that srun of the outer step sets, and srun of the inner step would read as options."""
 
 
-def render_attach(facts: ScriptFacts, modules: Iterable[str]) -> str:
+def render_attach(facts: ScriptFacts, modules: Iterable[str], check: tuple[Word, ...]) -> str:
     """Render the script that runs its arguments in the container of a job.
 
     Parameters
     ----------
     modules
         Lines that load the modules of the site, for example for the runtime.
+    check
+        Command that checks the node and starts the container.
     """
     modules = tuple(modules)
-    helpers, words = collect_helpers(facts.container.argv((ShellExpr("$@"),)))
+    checked = () if step_of(facts.container) else check
+    helpers, words = collect_helpers((*checked, *facts.container.argv((ShellExpr("$@"),))))
     start = render_call(words, facts.container.runtime.program)
     lines = [
-        "#!/bin/sh",
-        "# Run a command in the container of a job: srun --overlap --jobid=JOB sh THIS_FILE COMMAND…",
+        "#!/bin/bash",
+        "# Run a command in the container of a job: srun --overlap --jobid=JOB bash THIS_FILE COMMAND…",
         "# shellcheck disable=SC1091,SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_script_functions("\n".join((*modules, "write_edf" * has_document(facts.container)))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from argosy.core.model import ImageKind
@@ -12,6 +12,7 @@ from argosy.launch.script.container_step import inside_words, step_of
 from argosy.launch.script.helpers import CHECK_NODE, OWN_FOLDERS, WIDTH, continued
 from argosy.launch.script.local import VENDOR_NODES
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
 
 LONG = 60
@@ -65,11 +66,15 @@ def _node_checks(facts: SlurmFacts) -> tuple[Word, ...]:
     container, device = facts.script.container, _gpu_device(facts)
     if step_of(container):
         return (*_own_folders("/bin/sh", facts), *inside_words(device))
+    return (*_own_folders("sh", facts), *check_words(container, device, facts.site_settings.node_binds))
+
+
+def check_words(container: ContainerPlan, device: str, paths: Iterable[str]) -> tuple[Word, ...]:
+    """Return the command that checks a node, and binds the paths that it has into the container started after it."""
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
-    node_binds = " ".join(facts.site_settings.node_binds)
-    check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
-    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, node_binds)
+    program = container.runtime.program
+    return ("sh", "-c", CHECK_NODE, CHECK_NODE.name, path or "/", program, device, " ".join(paths))
 
 
 def _own_folders(shell: str, facts: SlurmFacts) -> tuple[Word, ...]:

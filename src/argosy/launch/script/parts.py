@@ -49,6 +49,11 @@ def render_rendezvous(site: Site) -> str:
     return f"{call}  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts"
 
 
+def script_shell(modules: Modules) -> str:
+    """Return the shell of a script: bash if it loads modules, because `/etc/profile` of a site may be for bash only."""
+    return "/bin/bash" if modules.load else "/bin/sh"
+
+
 def render_modules(modules: Modules) -> Iterator[str]:
     """Render the lines that load the site's modules, which provide the runtime or the host's MPI."""
     if not modules.load:

@@ -1,6 +1,6 @@
 """Render a job as a batch script of Slurm, in POSIX sh, that runs without Argosy; pure.
 
-The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``sh job.sh``
+The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash job.sh``
 in an allocation runs it as steps of that allocation.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from argosy.core.model import ImageKind
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.cores import CORES_PER_RANK, spare_cores
+from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
 from argosy.launch.script.directives import directives
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
@@ -30,6 +31,7 @@ from argosy.launch.script.parts import (
     render_staging,
     render_timer,
     render_warning,
+    script_shell,
 )
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.sites.binding import render_core_list, render_mask_option
@@ -53,7 +55,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *_end(facts),
     ]
     lines = [
-        "#!/bin/sh",
+        f"#!{script_shell(facts.site.modules)}",
         *map(render_directive, directives(facts)),
         *render_head(facts.script),
         *render_program(main, merge_helpers(own, helpers, before)),
@@ -99,6 +101,8 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
         yield render_warning(facts.resume)
     if facts.smoke:
         yield render_timer()
+    if facts.site_settings.srun_always:
+        yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
     yield render_rendezvous(facts.site)
     yield from render_environment(facts.script)
     yield from render_modules(facts.site.modules)
@@ -154,7 +158,7 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
         yield "share_cores  # sets argosy_node_cores, argosy_cores_per_rank"
-        if facts.site.slurm.cpus_option:
+        if facts.site.slurm.cpus_option and shape.gpus_per_node:
             yield "warn_few_cores"
     elif started.per_rank and facts.masks and spare_cores(shape, facts.site):
         yield f"need_cores {facts.cores_per_node}  # of a node"
@@ -179,7 +183,7 @@ def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[st
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the start of the ranks, or of the program on each node that starts its ranks."""
-    if facts.mpi and facts.site.launcher.mpiexec:
+    if facts.mpi == MPIEXEC:
         yield from _start_by_mpiexec(facts, words)
         return
     per_rank = facts.script.started.per_rank
@@ -227,8 +231,9 @@ def _cores_per_task(facts: SlurmFacts) -> str:
         return "$argosy_need"
     if not per_rank and facts.site.slurm.cpus_option:
         return "$argosy_node_cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK is for one rank
-    share = cpus_per_rank or (CORES_PER_RANK.expression if per_rank else "$argosy_node_cores")
-    return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
+    if not cpus_per_rank and per_rank:
+        return CORES_PER_RANK.expression
+    return f"${{SLURM_CPUS_PER_TASK:-{cpus_per_rank or '$argosy_node_cores'}}}"
 
 
 def _end(facts: SlurmFacts) -> Iterator[str]:

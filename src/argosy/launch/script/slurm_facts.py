@@ -22,7 +22,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     masks
         CPU mask of each local rank of a full node; empty if ranks are not bound.
     mpi
-        Value of ``srun --mpi`` (``pmix``, ``pmi2``); empty without MPI.
+        Value of ``srun --mpi`` (``pmix``, ``pmi2``), or ``mpiexec``; empty without MPI.
     record
         Folder of the job's record; empty for a script without a record.
     resume

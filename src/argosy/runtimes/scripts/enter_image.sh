@@ -10,6 +10,12 @@ argosy_environment() {
     for argosy_script in /.singularity.d/env/*.sh; do [ ! -r "$argosy_script" ] || . "$argosy_script"; done
 }
 argosy_environment
+# As Apptainer does: an image may set a search path without the usual folders.
+argosy_path=@DEFAULT_PATH@:
+while [ -n "$argosy_path" ]; do
+    case ":$PATH:" in *":${argosy_path%%:*}:"*) ;; *) PATH=$PATH:${argosy_path%%:*} ;; esac
+    argosy_path=${argosy_path#*:}
+done
 if [ -n "$argosy_libraries" ]; then
     export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$argosy_libraries"
 fi
@@ -25,5 +31,5 @@ while [ "$argosy_count" -gt 0 ]; do
     shift
     argosy_count=$((argosy_count - 1))
 done
-unset -v argosy_libraries argosy_count argosy_script
+unset -v argosy_libraries argosy_count argosy_script argosy_path
 exec "$@"

@@ -56,8 +56,6 @@ def value_in_job(name: str, *lines: str, **variables: str) -> str:
         (("export X=/a${UNSET:+:$UNSET}",), "/a"),
         (("export X=/a", "export X=/b${X:+:$X}", "export X=/c:$X"), "/c:/b:/a"),
         (("X=/a", "export X=/b${X:+:$X}"), "/b:/a"),
-        (("F=a.b.c", "F=${F%.*}", "F=${F%.*}x", "export X=$F"), "ax"),
-        (("N=4", "N=$((N * 2))", "N=$((N + 1))", "export X=$N"), "9"),
         (("export X=/a", "export X=/b${X:+:$X}", "export X=/c${X:+:$X}"), "/c:/b:/a"),
         (("M=(p q)", "export X=${M[$SLURM_ARRAY_TASK_ID]}"), "q"),
     ],
@@ -127,8 +125,7 @@ def test_a_variable_of_one_command_that_slurm_completes_is_set() -> None:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (("N=4", "N=$((N * 2))", "mkdir -p run_$N", "srun ./a $N"), "run_8"),
-        (("export DATA=$DATA/sub", "mkdir -p $DATA", "srun ./a"), "data/sub"),
+        (("N=4", "M=$((N * 2))", "mkdir -p run_$M", "srun ./a $M"), "run_8"),
         (("OUT=${OUT:-runs/$SEED}", "export OUT", "mkdir -p $OUT", "srun ./a"), "runs/7"),
         (("OUT=~/res", 'mkdir -p "$OUT/a b"', "srun ./a"), "home/res/a b"),
     ],
@@ -237,21 +234,31 @@ def test_elements_that_a_command_computes_are_reported(lines: tuple[str, ...], t
     assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
 
 
+CHANGED = "the script computes it: write its value, or set it in the program"
+
+
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("lines", "text"),
     [
-        (("N=4", "M=$((N*2))", "N=5", "srun ./a $M $N $((N + M))"), ["8", "5", "13"]),
-        (("F=a.tar.gz", "B=${F%%.*}", "F=b.txt", "srun ./a $B $F"), ["a", "b.txt"]),
-        (("export N=2", "export M=$((N+1))", "export N=7", 'srun ./a $N $M "$(printenv N M)"'), ["7", "3", "7", "3"]),
-        (("N=4", "M=$((N*2))", "N=$((M+1))", "srun ./a $M $N"), ["8", "9"]),
-        (("N=4", "M=$((N*2))", "N=$((M+1))", "M=1", "N=$((N+M))", "srun ./a $M $N"), ["1", "10"]),
-        (("N=4", "M=$((N*2))", "unset N", "srun ./a $M"), ["8"]),
-        (("A=(p q)", "M=${A[1]}", "A=(r s)", "srun ./a $M ${A[1]}"), ["q", "s"]),
-        (("X=/b${X:+:$X}", "X=/c${X:+:$X}", "X=/d${X:+:$X}", "srun ./a $X"), ["/d:/c:/b:/x"]),
+        (("N=4", "M=$((N*2))", "N=5", "srun ./a $M"), "$M"),
+        (("N=4", "M=$((N*2))", "N=5", "srun ./a $((N + M))"), "$((N + M))"),
+        (("F=a.tar.gz", "B=${F%%.*}", "F=b.txt", "srun ./a $B"), "$B"),
+        (("N=4", "M=$((N*2))", "unset N", "srun ./a $M"), "$M"),
+        (("A=(p q)", "M=${A[1]}", "A=(r s)", "srun ./a $M"), "$M"),
+        (("X=/b${X:+:$X}", "X=/c${X:+:$X}", "srun ./a $X"), "${X:+:$X}"),
+        (("t=$SLURM_ARRAY_TASK_ID", "t=$((t / 2))", "srun ./a $t"), "$((t / 2))"),
+        (("E=2", "M=$((E*2))", "if true; then E=1; fi", "srun ./a $M"), "$M"),
     ],
 )
-def test_an_expression_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
-    assert arguments_in_job(tmp_path, *lines, X="/x") == expected
+def test_an_expression_with_a_variable_that_changes_later_is_reported(lines: tuple[str, ...], text: str) -> None:
+    assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, CHANGED)
+
+
+def test_an_exported_expression_has_the_values_of_its_line(tmp_path: Path) -> None:
+    lines = ("export N=2", "export M=$((N+1))", "export N=7", 'srun ./a $N "$(printenv N M)"')
+    assert arguments_in_job(tmp_path, *lines) == ["7", "7", "3"]
+    twice = ("export N=$((N + 1))", "export N", "srun ./a $N")
+    assert arguments_in_job(tmp_path, *twice, N="1") == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +266,6 @@ def test_an_expression_has_the_values_of_its_line(tmp_path: Path, lines: tuple[s
     [
         (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "a=${A[$((t % 2))]}", "srun ./a $a"), ["y"]),
         (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "srun ./a ${A[t%2]} ${A[(t+1)%2]}"), ["y", "x"]),
-        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y)", "B=(p q)", "a=${A[$((t % 2))]}", "t=$((t / 2))", "b=${B[$((t % 2))]}",
-          "srun ./a $a $b $t"), ["y", "q", "1"]),
         (("A=(x y)", "P=${A[$SLURM_ARRAY_TASK_ID - 2]}", "Q=${P}.txt", "srun ./a ${P%x} ${Q%.*}"), ["y", "y"]),
         (("N=(p q)", "srun ./a $(( ${#N[@]} - 1 ))"), ["1"]),
         (("S=abcd", "i=1", "srun ./a ${S:i:2}"), ["bc"]),
@@ -283,16 +288,12 @@ def test_the_options_of_a_command_before_the_program_are_reported(start: str, te
     assert outcomes(start)[text] == (Fate.UNTRANSLATED, note)
 
 
-def test_env_changes_the_environment_and_the_folder_of_the_program(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    lines = ("export X=1", "srun env -u X -C sub Y=2 ./a $X")
-    shell, option, text = job(*lines)["command"]
-    text = text.replace("exec ./a", 'echo "$PWD" "${X-unset}"; exec echo')
-    environment = {"PATH": os.defpath, **job(*lines)["env"]}
-    shown = subprocess.run((shell, option, text), cwd=tmp_path, env=environment, capture_output=True, check=True).stdout
-    assert shown.decode().split() == [f"{tmp_path}/sub", "unset", "1"]
+def test_env_changes_the_environment_of_the_program() -> None:
+    lines = ("export X=1", "srun env -u X Y=2 ./a $X")
+    assert job(*lines)["command"] == ["sh", "-c", "unset X; exec ./a 1"]
     assert job(*lines)["env"] == {"X": "1", "Y": "2"}
     assert not read(*lines).untranslated
+    assert outcomes("srun env -C sub ./a")["env -C sub"][0] is Fate.UNTRANSLATED
 
 
 SET_BY_IF = ("if true; then E=1; else E=10; fi",)
@@ -324,17 +325,9 @@ def test_an_expression_of_a_value_that_is_not_known_is_reported(lines: tuple[str
     assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        ((*SET_BY_IF, "E=3", "srun ./a $((E*2))"), ["6"]),
-        (("E=2", "M=$((E*2))", *SET_BY_IF, "srun ./a $M"), ["4"]),
-    ],
-)
-def test_a_value_before_or_after_one_that_is_not_known_is_kept(
-    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
-) -> None:
-    assert arguments_in_job(tmp_path, *lines) == expected
+def test_a_value_behind_one_that_is_not_known_is_kept(tmp_path: Path) -> None:
+    lines = (*SET_BY_IF, "E=3", "srun ./a $((E*2))")
+    assert arguments_in_job(tmp_path, *lines) == ["6"]
     assert [each.line for each in read(*lines).untranslated] == [[*lines].index(SET_BY_IF[0]) + 3]
 
 

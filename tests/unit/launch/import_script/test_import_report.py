@@ -96,8 +96,8 @@ def test_deepspeed_itself_starts_a_program_on_several_nodes(options: str, expect
     ("options", "lost", "is_replaced"),
     [
         ("--interleave=all", ["numactl --interleave=all"], False),
-        ("--cpunodebind=0 --membind=0", ["numactl --membind=0"], True),
-        ("-N 0 -m 0", ["numactl -m 0"], True),
+        ("--cpunodebind=0 --membind=0", ["numactl --cpunodebind=0 --membind=0"], False),
+        ("-N 0 -m 0", ["numactl -N 0 -m 0"], False),
         ("--cpunodebind=0 --localalloc", [], True),
     ],
 )

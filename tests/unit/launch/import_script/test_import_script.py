@@ -21,7 +21,7 @@ from argosy.core.locks import hold_lock
 from argosy.core.records import replace
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
-from argosy.launch.import_script.read_text import read_script_text
+from argosy.launch.import_script.read import read_script_text
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
@@ -804,8 +804,6 @@ def test_set_a_in_a_condition_is_not_translated() -> None:
         Fate.UNTRANSLATED,
         "a condition decides whether later variables are exported: export those that the program needs",
     )
-    assert fate(read("if true; then set -a; set +a; fi", "srun python t.py"), "if true")[0] is Fate.LEFT_OUT
-    assert fate(read("( set -a )", "srun python t.py"), "( set")[0] is Fate.LEFT_OUT
 
 
 def test_an_exported_value_keeps_the_value_that_another_variable_had() -> None:

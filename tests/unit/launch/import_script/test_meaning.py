@@ -129,13 +129,33 @@ def test_the_nodes_of_the_script_are_not_those_of_a_smaller_job(start: str) -> N
     assert commands("#SBATCH -N 4", f"{start} $SLURM_NNODES ${{SLURM_JOB_NUM_NODES}}") == [["./a", "4", "4"]]
 
 
-def test_popd_leads_back() -> None:
-    lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
-    assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
-    assert [keys["before"] for keys in jobs(*lines)] == [['cd "sub"', "touch x"], ["touch y"]]
-    nested = ("cd sub", "pushd deep", "popd", "srun ./b")
-    assert [(keys["command"], keys["chdir"]) for keys in jobs(*nested)] == [(["./b"], "./sub")]
-    assert [each.text for each in read("popd", "srun ./a").untranslated] == ["popd"]
+def test_pushd_and_popd_are_reported_with_what_needs_the_folder() -> None:
+    lines = ("pushd sub", "touch x", "export P=$PWD/src", "srun ./a", "popd")
+    assert [each.text for each in read(*lines).untranslated] == ["pushd sub", "touch x", "export P=$PWD/src", "popd"]
+
+
+@pytest.mark.parametrize("lines", [('srun apptainer exec --pwd /w i.sif ./a "$PWD"',),
+                                   ("export P=$PWD", 'srun apptainer exec --pwd /w i.sif ./a "$P"')])  # fmt: skip
+def test_the_folder_of_the_script_is_not_that_of_a_container(lines: tuple[str, ...]) -> None:
+    assert commands(*lines)[0][-1].endswith('exec ./a "${SLURM_SUBMIT_DIR}"')
+
+
+def test_a_variable_of_containers_is_left_out_without_one() -> None:
+    imported = read("export SINGULARITYENV_X=1", "srun ./a")
+    assert imported.translations[0].note == "the script starts no container"
+    assert "env" not in imported.jobs[0].keys
+    assert jobs("export SINGULARITYENV_X=1", "srun singularity exec i.sif ./a")[0]["env"] == {"X": "1"}
+
+
+def test_an_assignment_changes_a_variable_that_the_users_shell_exports() -> None:
+    text = "#!/bin/bash\nX=1\nsrun ./a\n"
+    assert "env" not in import_script("job.sh", text).jobs[0].keys
+    assert import_script("job.sh", text, exported=["X"]).jobs[0].keys["env"] == {"X": "1"}
+
+
+def test_a_variable_that_a_cd_uses_is_not_added_twice() -> None:
+    (command,) = commands("export BASE=$BASE/sub", "cd $BASE", "srun ./a")
+    assert command[-1] == 'export BASE="${BASE}/sub"; cd "${BASE}" || exit; exec ./a'
 
 
 def test_the_folder_of_a_container_is_not_that_of_the_script() -> None:
@@ -155,7 +175,7 @@ def test_a_value_with_a_variable_that_adds_to_itself_is_computed_once() -> None:
     (command,) = commands('export A="$A more"', 'export B="$A/x"', "srun ./a $B")
     assert command[-1] == 'export A="${A} more"; export B="${A}/x"; exec ./a ${A}/x'
     (command,) = commands('export A="$A 1"', 'export A="$A 2"', ": ${A:=3}", "srun ./a")
-    assert command[-1] == 'export A="${A} 1 2"; exec ./a'
+    assert command[-1] == 'export A="${A} 1"; export A="${A} 2"; exec ./a'
 
 
 def test_arrays_are_not_exported() -> None:

@@ -162,15 +162,15 @@ def test_elements_of_unknown_arrays_and_other_dependencies_are_reported() -> Non
 def test_paths_of_the_host_are_set_only_without_a_container() -> None:
     lines = ("export LD_LIBRARY_PATH=/a/lib:$LD_LIBRARY_PATH", "export LD_LIBRARY_PATH=/b/lib:$LD_LIBRARY_PATH")
     assert job(*lines, START)["command"] == ["python", "t.py"]
-    expected = 'export LD_LIBRARY_PATH="/b/lib:/a/lib:${LD_LIBRARY_PATH}"; exec python t.py'
-    assert job(*lines, "srun python t.py")["command"] == ["sh", "-c", expected]
+    expected = "; ".join(f'export LD_LIBRARY_PATH="/{each}/lib:${{LD_LIBRARY_PATH}}"' for each in "ab")
+    assert job(*lines, "srun python t.py")["command"] == ["sh", "-c", f"{expected}; exec python t.py"]
 
 
 @pytest.mark.parametrize("start", ["srun ./a", "srun python t.py", "./a"])
 def test_path_is_set_for_a_program_of_the_host_and_is_not_taken_for_an_environment(start: str) -> None:
     keys = job("export PATH=/opt/soft/bin:$PATH", "export PATH=/opt/two/bin:$PATH", start)
     assert keys["image"] == "bare:"
-    assert keys["command"][-1].startswith('export PATH="/opt/two/bin:/opt/soft/bin:${PATH}"; exec ')
+    assert keys["command"][-1].startswith('export PATH="/opt/soft/bin:${PATH}"; export PATH="/opt/two/bin:${PATH}"; ')
 
 
 def test_torchrun_starts_the_python_that_path_names_first_and_the_report_says_so() -> None:

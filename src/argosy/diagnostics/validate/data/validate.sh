@@ -26,7 +26,7 @@ finish() {
 trap finish EXIT
 trap 'exit 143' TERM INT
 result=${SLURM_SUBMIT_DIR:-$PWD}/argosy-validate-$SLURM_JOB_ID.json
-step() { timeout 60 srun --overlap "$@"; }
+step() { timeout 60 srun $step_options --overlap "$@"; }
 one() { step --nodes=1 --ntasks=1 --nodelist="$first" "$@"; }
 
 # ---- Slurm and the nodes.
@@ -99,7 +99,7 @@ fi
 # ---- Exit codes, arguments.
 fact exit.own "$(code_of one sh -c 'exit 3')" "one task exits with 3"
 fact exit.killed "$(code_of one sh -c 'kill -9 $$')" "signal 9 ends one task"
-fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
+fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks=2 --kill-on-bad-exit=1 \
     sh -c '[ "$SLURM_PROCID" != 1 ] || exit 3; sleep 20')" "task 1 exits with 3, and srun ends the others"
 big=$(head -c 131000 /dev/zero | tr '\0' x)
 fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | last_numbers)" "bytes of one argument that the task gets, of 131000"
@@ -181,10 +181,10 @@ case $runtime in apptainer | singularity)
     family=$(printf %s "$program" | tr '[:lower:]' '[:upper:]')
     value_of() { tail -n 1 "$work/value"; }
     if [ -n "$own" ]; then
-        env "$own=mine" timeout 60 srun --overlap $at_first --export=ALL "$program" exec "$image" \
+        env "$own=mine" timeout 60 srun $step_options --overlap $at_first --export=ALL "$program" exec "$image" \
             printenv "$own" > "$work/value" 2>/dev/null || :
         fact env.plain "$([ "$(value_of)" = mine ] && echo yes || echo no)" "a plain export of $own overrides the value of the image"
-        env "${family}ENV_$own=mine" timeout 60 srun --overlap $at_first --export=ALL "$program" exec "$image" \
+        env "${family}ENV_$own=mine" timeout 60 srun $step_options --overlap $at_first --export=ALL "$program" exec "$image" \
             printenv "$own" > "$work/value" 2>/dev/null || :
         fact env.forced "$([ "$(value_of)" = mine ] && echo yes || echo no)" "${family}ENV_$own overrides the value of the image"
     else
@@ -192,7 +192,7 @@ case $runtime in apptainer | singularity)
         not_tried env.forced "the image sets no variable"
     fi
     odd='a `echo b` $(echo c) $HOME "d"'
-    env "${family}ENV_ARGOSY_ODD=$odd" timeout 60 srun --overlap $at_first --export=ALL "$program" exec --no-eval "$image" \
+    env "${family}ENV_ARGOSY_ODD=$odd" timeout 60 srun $step_options --overlap $at_first --export=ALL "$program" exec --no-eval "$image" \
         printenv ARGOSY_ODD > "$work/value" 2>/dev/null || :
     fact env.verbatim "$([ "$(value_of)" = "$odd" ] && echo yes || echo no)" "with --no-eval, a value with special characters of the shell is unchanged"
     ;;

@@ -8,7 +8,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent" 2> /dev/null || :' TERM INT
     wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"
@@ -53,6 +53,22 @@ start_torchrun() {
     run_torchrun --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 }
 
+# Any node may become the first one of an elastic run.  Print where the others then find this node: its name, or the
+# address that it uses towards the first host if the name has no address, as in a cloud.
+own_address() {
+    python -c '
+import os, socket
+name = os.environ["SLURMD_NODENAME"]
+try:
+    socket.getaddrinfo(name, None)
+except OSError:
+    family, kind, _, _, first = socket.getaddrinfo(os.environ["MASTER_ADDR"], 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(first)  # sends nothing
+        name = probe.getsockname()[0]
+print(name)' || echo "$SLURMD_NODENAME"
+} 2> /dev/null
+
 # In one container per node: END_FILES --nnodes=MIN:MAX OPTIONS... PROGRAM...
 # The run continues with at least MIN nodes. Ranks then get new numbers, so rank 0 may run on any node.
 start_elastic() {
@@ -61,7 +77,7 @@ start_elastic() {
     trap note_good_end EXIT
     set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
     set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
-    set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
+    set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$(own_address)" "$@"
     run_torchrun --max-restarts=3 "$@"
 }
 # srun reports a failure if a node was lost: a file per node shows where the run succeeded.
@@ -154,7 +170,7 @@ guard_rank() {
     # dash gives a background program the input /dev/null before it reads <&0.
     { "$@" <&3 3<&- & } 3<&0
     argosy_program=$!
-    trap 'kill "$argosy_program"' TERM INT
+    trap 'kill "$argosy_program" 2> /dev/null || :' TERM INT
     wait_for "$argosy_program"
     exit "$argosy_code"
 }

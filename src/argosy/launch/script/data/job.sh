@@ -14,10 +14,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
@@ -26,9 +29,11 @@ need_cores_of_node() {
 }
 
 # The ranks of a node share the cores that Slurm gave; otherwise each would start threads for all cores.
+# The tasks of an allocation may be fewer than its ranks, and have more cores than fit.
 share_cores() {
-    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_node_cores=$(fewest_cores "$SLURM_JOB_CPUS_PER_NODE")
     argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
+    [ "${SLURM_CPUS_PER_TASK:-999}" -ge "$argosy_cores_per_rank" ] || argosy_cores_per_rank=$SLURM_CPUS_PER_TASK
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
@@ -152,7 +157,7 @@ find_rendezvous() {
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
-        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+        set -- srun ${argosy_step_options:-} --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
     MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }
@@ -168,7 +173,7 @@ enable_modules() {
 # Other users may also write to that disk, so the folder is new and private, and has a random name.
 stage_image() {
     argosy_folder=$1 argosy_name=$3
-    argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
+    argosy_each="srun ${argosy_step_options:-} --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random

@@ -1,0 +1,17 @@
+# shellcheck shell=sh
+say() { printf "argosy:%s\n" "$1=$2"; }
+say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
+say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
+for name in mpirun mpiexec; do ! command -v "$name" >/dev/null || say mpi "$("$name" --version 2>&1 | head -n 1)"; done
+[ ! -d /opt/argosy/env ] || set -- "$@" /opt/argosy/env/lib
+for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:libaws-ofi mpilib:libmpi.so; do
+    found=$(find /usr /opt /lib "$@" -xdev -name "${pair#*:}*" -print -quit 2>/dev/null)
+    [ -z "$found" ] || say "${pair%%:*}" "$found"
+done
+for python in python python3; do
+    command -v "$python" >/dev/null || continue
+    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
+    say torch "$("$python" -I -c "@ASK_TORCH@" | tail -n 1)"
+    break
+done
+say end yes
