@@ -11,7 +11,7 @@ import msgspec
 from argosy.sites.page import picture_missing, render_picture
 from argosy.sites.profile import Site
 from argosy.sites.read import DATA, read_site, site_names
-from argosy.sites.show import Row, explain_site
+from argosy.sites.show import ProfileValue, explain_site
 from tools.reference.tables import render_row, render_table
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
@@ -107,7 +107,7 @@ def render_partitions(site: Site) -> Iterator[str]:
     yield render_table(("partition", "time limit", "nodes", "notes"), rows)
 
 
-def render_effects(found: Sequence[Row]) -> Iterator[str]:
+def render_effects(found: Sequence[ProfileValue]) -> Iterator[str]:
     """Render what Argosy sets and mounts in jobs of a site, with the reason."""
     names = {"settings": "set", "caches": "create on each node", "binds": "mount", "options": "pass", "avoid": "avoid"}
     rows = [(row.key.partition(".")[0], row) for row in found]
@@ -119,7 +119,7 @@ def render_effects(found: Sequence[Row]) -> Iterator[str]:
         yield render_table(("action", "value", "when", "why"), lines)
 
 
-def render_effect(kind: str, row: Row) -> str:
+def render_effect(kind: str, row: ProfileValue) -> str:
     """Render the value of a setting, a bind mount, an option or an option to avoid."""
     name = row.key.partition(".")[2]
     if kind == "settings":
@@ -143,7 +143,7 @@ def render_plan(name: str) -> Iterator[str]:
             return
 
 
-def render_facts(rows: Iterable[Row]) -> Iterator[str]:
+def render_facts(rows: Iterable[ProfileValue]) -> Iterator[str]:
     """Render the rows of the table. A reason that several values of a part share has a row of its own above them."""
     for (part, why), group in groupby(rows, key=lambda row: (row.key.partition(".")[0], row.why)):
         same = list(group)
@@ -153,7 +153,7 @@ def render_facts(rows: Iterable[Row]) -> Iterator[str]:
         yield from map(render_fact, same)
 
 
-def render_fact(row: Row) -> str:
+def render_fact(row: ProfileValue) -> str:
     """Render a value and its evidence as a row of a table."""
     links = [f"[{number}]({address})" for number, address in enumerate(row.source.split("; "), 1) if "://" in address]
     said = f"{row.proof} {row.checked} {' '.join(links)}".strip()

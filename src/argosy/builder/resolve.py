@@ -25,6 +25,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.host.emulation import MACHINES, emulating, machine_named
+from argosy.images.catalog import IMAGE_SUFFIXES
 from argosy.images.formats import SUFFIXES, OutputFormat
 from argosy.images.identify import Kind, identify_file
 from argosy.images.registry.references import is_reference
@@ -146,6 +147,18 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
 
 
+RECIPE_NAMES = ("Dockerfile", "Containerfile", "Singularity")
+"""Beginnings of the names of files that a package cannot have."""
+
+
+def _hint_for_missing(file: str) -> str:
+    """Return the hint for a source that does not exist: it may be the image to build, or a package."""
+    if file.endswith(IMAGE_SUFFIXES):
+        return f"for the image to build, write -o {quote(file)}; for a base, check the path"
+    is_package = not file.startswith(RECIPE_NAMES) and re.fullmatch(r"[\w-]+([=<>~!].*)?", file)
+    return f"packages go into a file: echo {quote(file)} > requirements.txt" if is_package else CHECK
+
+
 def refuse_no_output(request: BuildRequest) -> None:
     """Refuse a build without an output; a dry run needs none.
 
@@ -166,8 +179,8 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
         file, _ = split_extras(str(source))
         if not (cwd / file).exists():
             missing = missing_file(file, cwd, because)
-            if missing.hint == CHECK and re.fullmatch(r"[\w-]+([=<>~!].*)?", file):
-                missing.hint = f"packages go into a file: echo {quote(file)} > requirements.txt"
+            if missing.hint == CHECK:
+                missing.hint = _hint_for_missing(file)
             raise missing
         found = identify_file(cwd / file)
         if found.kind in ARCHIVES:

@@ -232,20 +232,15 @@ def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool
 @bench.command("startup")
 @click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option(
-    "--code", default="pass", show_default=True, metavar="PYTHON", help="Code to run, for example 'import torch'."
+    "--code", default="pass", metavar="PYTHON", help="Code to run, for example 'import torch'. Default: pass."
 )
-@click.option(
-    "--only", default="", metavar="CASE[,CASE…]", help=f"Cases to measure: {', '.join(CASES)}.  [default: all]"
-)
-@click.option(
-    "--at-once", default="1,8,64", show_default=True, metavar="N[,N…]", help="Numbers of simultaneous starts."
-)
+@click.option("--only", default="", metavar="CASE[,CASE…]", help=f"Cases to measure: {', '.join(CASES)}. Default: all.")
+@click.option("--at-once", default="1,8,64", metavar="N[,N…]", help="Numbers of simultaneous starts. Default: 1,8,64.")
 @click.option(
     "--times",
     default=30,
-    show_default=True,
     metavar="N",
-    help="Number of starts of each case; fewer for many simultaneous starts.",
+    help="Number of starts of each case; fewer for many simultaneous starts. Default: 30.",
 )
 @click.option("--quick", is_flag=True, help="Measure a few starts only, one and four at once.")
 @picture_options
@@ -339,12 +334,12 @@ _launch_command(
         help="Number of nodes. A list, for example 1,2,4,8,16, submits a job for each number and gathers the results.",
     ),
     option(
-        "--op", "operation", type=click.Choice(OPERATIONS), default=OPERATIONS[0], show_default=True,
-        help="Collective operation to measure.",
+        "--op", "operation", type=click.Choice(OPERATIONS), default=OPERATIONS[0],
+        help=f"Collective operation to measure. Default: {OPERATIONS[0]}.",
     ),
     option(
         "--max-size", "most", default="", metavar="SIZE",
-        help="Largest message of a rank, for example 4G.  [default: 1G on GPUs, else 64M]",
+        help="Largest message of a rank, for example 4G. Default: 1G on GPUs, else 64M.",
     ),
 )  # fmt: skip
 _launch_command(
@@ -370,10 +365,10 @@ _launch_command(
     click.argument("image", type=IMAGE, required=False, default=""),
     picture_options,
     option("--try", "tries", multiple=True, metavar="'NAME=VALUE …'", help="Setting to compare; repeatable."),
-    option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Number of runs per setting."),
+    option("--rounds", type=click.IntRange(min=1), default=6, help="Number of runs per setting. Default: 6."),
     option(
         "--metric", "phrase", default="", metavar="TEXT",
-        help="Compare the number after TEXT in the output.  [default: the duration of a run]",
+        help="Compare the number after TEXT in the output. Default: the duration of a run.",
     ),
     option("--of", type=JOB, default="", metavar="JOB", help="Report on a job that was submitted earlier."),
 )  # fmt: skip

@@ -55,7 +55,7 @@ def info(*, verbose: bool, as_json: bool) -> None:
     type=AGE,
     default=None,
     metavar="TIME",
-    help="Remove entries unused for TIME, for example 12h, 30d or 8w.",
+    help="Remove entries unused for TIME, for example 12h or 8w. Default: 30d, unless --keep is given.",
 )
 @click.option(
     "--keep",

@@ -23,7 +23,7 @@ from argosy.recipes.user_config import choose_site, configured_site
     type=SITE,
     default="",
     metavar="NAME",
-    help="Site profile.  [default: configured, else the profile that fits this machine]",
+    help="Site profile. Default: configured, else the profile that fits this machine.",
 )
 @json_option
 @click.pass_context
@@ -41,7 +41,7 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 @click.command()
 @click.argument("image", type=IMAGE)
 @click.option(
-    "--site", type=SITE, default="", metavar="NAME", help="Site profile: a name or a .toml file.  [default: configured]"
+    "--site", type=SITE, default="", metavar="NAME", help="Site profile: a name or a .toml file. Default: configured."
 )
 @json_option
 @click.pass_context
@@ -60,7 +60,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[JOB|LOG...]", type=FILE)
-@click.option("--site", type=SITE, default="", metavar="NAME", help="Site profile.  [default: the site of the job]")
+@click.option("--site", type=SITE, default="", metavar="NAME", help="Site profile. Default: the site of the job.")
 @click.option("--nodes", type=int, default=0, metavar="N", help="Number of nodes, if the logs do not contain it.")
 @json_option
 @click.pass_context
@@ -115,7 +115,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 @click.argument("job", default="last")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
-    help="File to write.  [default: job-JOB.html, or job-JOB.tar.gz with --bundle]",
+    help="File to write. Default: job-JOB.html, or job-JOB.tar.gz with --bundle.",
 )  # fmt: skip
 @click.option("--bundle", is_flag=True, help="Write an archive for a support ticket: report, script, records, output.")
 def report(job: str, output: Path | None, *, bundle: bool) -> None:

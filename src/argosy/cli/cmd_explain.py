@@ -19,6 +19,7 @@ from argosy.cli.output import (
     print_json,
     table_left,
     table_lines,
+    use_colour,
     wrap_text,
 )
 from argosy.core.render import count
@@ -42,7 +43,7 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
     for group in GROUPS:
         chosen = [line for row, lines in rendered if row.group == group for line in lines]
         if chosen:
-            click.secho(group, bold=True)
+            click.echo(click.style(group, bold=True) if use_colour() else group)
             click.echo("\n".join(chosen))
 
 

@@ -28,7 +28,13 @@ def images() -> None:
 
 
 @images.command("ls")
-@click.option("--site", type=SITE, default="", help="List the bases, folders and catalog of a site profile instead.")
+@click.option(
+    "--site",
+    type=SITE,
+    default="",
+    metavar="NAME",
+    help="List the bases, folders and catalog of a site profile instead.",
+)
 @click.option(
     "--has",
     "wanted",
@@ -142,7 +148,7 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
     "--base",
     default="",
     metavar="PATH",
-    help="Image file on HOST with the same base.  [default: one in the same folder]",
+    help="Image file on HOST with the same base. Default: one in the same folder.",
 )
 @force_option
 @work_dir_option
@@ -200,9 +206,8 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     "older",
     type=AGE,
     default="30d",
-    show_default=True,
     metavar="TIME",
-    help="Remove versions that were written TIME ago or earlier, for example 12h, 30d or 8w.",
+    help="Remove versions that were written TIME ago or earlier, for example 12h or 8w. Default: 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
@@ -236,7 +241,7 @@ def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
     "keys",
     multiple=True,
     metavar="KEY",
-    help="Fingerprint of an accepted key; repeatable.  [default: any key]",
+    help="Fingerprint of an accepted key; repeatable. Default: any key.",
 )
 @json_option
 def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
@@ -270,8 +275,7 @@ def info(image: str, *, as_json: bool) -> None:
     "form",
     type=click.Choice(("lock", "requirements", "explicit")),
     default="lock",
-    show_default=True,
-    help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages.",
+    help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages. Default: lock.",
 )
 def freeze(image: str, form: str) -> None:
     """Print the contents of any IMAGE as a lock: packages of conda, pip, dpkg and rpm."""

@@ -34,8 +34,8 @@ LIST_SITES = "\n'argosy sites ls' lists the names of sites"
     "--name", default="", metavar="NAME", help="Name of the job. Default: the script's --job-name or file name."
 )
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("argosy.toml"), show_default=True,
-    metavar="FILE", help="Project file to add the job to.",
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("argosy.toml"), metavar="FILE",
+    help="Project file to add the job to. Default: argosy.toml.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the job's table and change no file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; change no file.")

@@ -25,7 +25,7 @@ from argosy.sites.load import load_site, sites_here
     help="Site of the jobs. Default: the configured site, else this machine's.",
 )
 @click.option(
-    "--template", type=click.Choice(TEMPLATE_NAMES), default="ddp", show_default=True, help="Program to begin with."
+    "--template", type=click.Choice(TEMPLATE_NAMES), default="ddp", help="Program to begin with. Default: ddp."
 )
 @click.option("--account", "-A", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
 def init(folder: Path, site: str, template: str, account: str) -> None:

@@ -228,7 +228,7 @@ def _shown_facts(facts: JobFacts) -> Iterator[tuple[str, str]]:
 @click.command()
 @click.argument("job", type=JOB, default="last")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends, including requeues.")
-@click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries.  [default: the site's]")
+@click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries. Default: the site's.")
 @click.option(
     "--rank", type=click.IntRange(0), metavar="R", help="Print one rank only, of a job with --label or --log-dir."
 )
@@ -291,7 +291,7 @@ def cancel(jobs: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("job", type=JOB)
 @click.argument("command", nargs=-1, type=COMMAND)
-@click.option("--node", default="", metavar="NODE", help="Node of the job.  [default: the first]")
+@click.option("--node", default="", metavar="NODE", help="Node of the job. Default: the first.")
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
     """Open a shell, or run COMMAND after --, in the container of a running JOB or a detached session.

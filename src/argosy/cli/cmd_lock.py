@@ -27,7 +27,9 @@ from argosy.recipes.project_file import find_project
 @click.command(cls=GroupedCommand)
 @click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @table_options(InstallOptions)
-@option("-o", "--output", default=LOCK_FILE, type=NAMED, help="Lock file to write.", show_default=True, metavar="FILE")
+@option(
+    "-o", "--output", default=LOCK_FILE, type=NAMED, help=f"Lock file to write. Default: {LOCK_FILE}.", metavar="FILE"
+)
 @option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
 @option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others; repeatable.")
 @report_options

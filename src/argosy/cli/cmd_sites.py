@@ -94,7 +94,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
 @sites.command("new")
 @click.argument("name")
 @click.option(
-    "-o", "--output", default="", type=FILE, metavar="FILE", help="File to write.  [default: argosy-sites/NAME.toml]"
+    "-o", "--output", default="", type=FILE, metavar="FILE", help="File to write. Default: argosy-sites/NAME.toml."
 )
 @click.option("--on-node", is_flag=True, help="Also examine a compute node, with one short job.")
 @click.option(
@@ -102,7 +102,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
     default="",
     type=PARTITION,
     metavar="NAME",
-    help="Describe the nodes of this partition.  [default: Slurm's default partition]",
+    help="Describe the nodes of this partition. Default: Slurm's default partition.",
 )
 @click.option("--account", default="", metavar="NAME", help="Account to charge for --on-node.")
 @click.option("--qos", default="", metavar="NAME", help="Quality of service for --on-node.")
@@ -133,7 +133,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 @click.argument("name", type=SITE)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
-    help="File to write.  [default: standard output]",
+    help="File to write. Default: standard output.",
 )  # fmt: skip
 def picture(name: str, output: Path | None) -> None:
     """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
@@ -240,14 +240,14 @@ def schema() -> None:
     type=click.IntRange(min=0),
     default=None,
     metavar="N",
-    help="GPUs on each node.  [default: all]",
+    help="GPUs on each node. Default: all.",
 )
 @click.option("--account", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
 @click.option(
-    "--partition", default="", type=PARTITION, metavar="NAME", help="Partition.  [default: the one for short tests]"
+    "--partition", default="", type=PARTITION, metavar="NAME", help="Partition. Default: the one for short tests."
 )
 @click.option("--qos", default="", metavar="NAME", help="Quality of service. [Slurm: --qos]")
-@click.option("--time", default="", metavar="TIME", help="Time limit.  [default: 00:05:00]")
+@click.option("--time", default="", metavar="TIME", help="Time limit. Default: 00:05:00.")
 @json_option
 def validate(
     site: str, image: str, script: Path | None, gpus: int | None, *, as_json: bool, **options: str
@@ -283,7 +283,7 @@ def validate(
     default="",
     type=SITE,
     metavar="NAME|FILE",
-    help="Profile to write.  [default: your own profile of that site]",
+    help="Profile to write. Default: your own profile of that site.",
 )
 @click.option("--accept", is_flag=True, help="Replace values that the run contradicts with those of the run.")
 @json_option

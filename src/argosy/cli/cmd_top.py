@@ -24,11 +24,11 @@ from argosy.slurm.states import ENDED
 @click.option("--once", is_flag=True, help="Measure once, print the result and exit.")
 @click.option(
     "--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="Interval between measurements; the site's polling interval is the minimum.  [default: that interval]",
+    help="Interval between measurements; the site's polling interval is the minimum. Default: that interval.",
 )  # fmt: skip
 @click.option(
-    "--hung-after", type=click.FloatRange(0), default=HUNG_SECONDS, show_default=True, metavar="SECONDS",
-    help="Mark a rank as hung after this time without CPU use and output.",
+    "--hung-after", type=click.FloatRange(0), default=HUNG_SECONDS, metavar="SECONDS",
+    help=f"Mark a rank as hung after this time without CPU use and output. Default: {HUNG_SECONDS:g}.",
 )  # fmt: skip
 @click.option("--stacks", is_flag=True, help="Print the Python stacks of all ranks, grouped, and exit.")
 @json_option

@@ -69,7 +69,7 @@ _start_options = add_options(
                  help="Folders or programs in the container whose commands are wrapped; PATH finds a name alone."),
     click.option("--environ", type=NAMED, metavar="FILE", help="File of variables to set in the container."),
     click.option("--gpu", type=click.Choice([mode.value for mode in GpuMode]),
-                 help="Method to pass GPUs into the container.  [default: auto]"),
+                 help="Method to pass GPUs into the container. Default: auto."),
     click.option("--host/--no-host", default=None, help="Show the host's system folders in the container."),
     table_options(ContainerOptions, "bind", "runtime"),
 )  # fmt: skip
@@ -103,13 +103,13 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.option(
     "--prefix", required=True, type=NAMED, metavar="DIR", help="Folder to create; it may exist if it is empty."
 )
-@click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
+@click.option("--base", default="", metavar="BASE", help=f"Base of a build. Default: {DEFAULT_BASE}.")
 @_start_options
 @click.option(
     "--at",
     default="",
     metavar="PATH",
-    help="Path of an installation in the container.  [default: the path it was made for]",
+    help="Path of an installation in the container. Default: the path it was made for.",
 )
 @table_options(PackageOptions)
 @_before_option
@@ -119,7 +119,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     "--format",
     "form",
     type=click.Choice(list(FLATTENED)),
-    help="Write one partition (flat), or base and layer (delta).  [default: by the base, as argosy build]",
+    help="Write one partition (flat), or base and layer (delta). Default: by the base, as argosy build.",
 )
 @work_dir_option
 @report_options
@@ -200,7 +200,7 @@ def history(prefix: Path, *, as_json: bool) -> None:
 
 @wrap.command("prune")
 @click.argument("prefix", metavar="DIR", type=NAMED)
-@click.option("--keep", default=1, show_default=True, metavar="N", help="Number of older versions to keep.")
+@click.option("--keep", default=1, metavar="N", help="Number of older versions to keep. Default: 1.")
 @json_option
 def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
     """Remove old versions of DIR; jobs that run from them must have ended."""
@@ -222,9 +222,9 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
 
 @wrap.command("kernel")
 @click.argument("prefix", metavar="DIR", type=NAMED)
-@click.option("--to", type=NAMED, metavar="FOLDER", help="Data folder of Jupyter.  [default: yours]")
-@click.option("--name", default="", metavar="NAME", help="Name of the kernel.  [default: the name of DIR]")
-@click.option("--title", default="", metavar="TEXT", help="Title of the kernel in Jupyter.  [default: the name of DIR]")
+@click.option("--to", type=NAMED, metavar="FOLDER", help="Data folder of Jupyter. Default: yours.")
+@click.option("--name", default="", metavar="NAME", help="Name of the kernel. Default: the name of DIR.")
+@click.option("--title", default="", metavar="TEXT", help="Title of the kernel in Jupyter. Default: the name of DIR.")
 @force_option
 @json_option
 def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Hints for the commands, options and values of other tools; data only."""
+"""Tables of hints: commands, options and values of other tools, and what to type in Argosy; data only."""
 
 from __future__ import annotations
 

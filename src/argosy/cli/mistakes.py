@@ -19,11 +19,11 @@ from argosy.cli.hints import (
 )
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
+from argosy.recipes.launch_options import LAUNCH
+from argosy.recipes.option_row import option_names
 from argosy.recipes.user_config import KEYS
-from argosy.slurm.sbatch_options import NATIVE_OPTIONS, SBATCH_FLAGS
-
-DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-"""Dashes of web pages and text editors, which look like ``-``."""
+from argosy.sites.read import site_names
+from argosy.slurm.sbatch_options import DASHES, NATIVE_OPTIONS, SBATCH_FLAGS
 
 DASHED = re.compile(rf"([-{DASHES}]+)([\w-]*(?:=.*)?)", re.DOTALL)
 """An option, or ``--``, that begins with such a dash."""
@@ -87,6 +87,8 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
     what = f"unexpected argument {extra[1]!r}" if extra else _sentence(error.format_message())
     if extra and path == "argosy shell":
         see = "for a command: argosy run IMAGE -- COMMAND"
+    elif extra and any(each.name == "site" for each in context.command.params) and extra[1].strip("'") in site_names():
+        see = f"for a site: {path} --site {extra[1]}"
     return UsageError(f"{path}: {what}", hint=see)
 
 
@@ -167,26 +169,36 @@ def _parameter_name(parameter: click.Parameter | None) -> str:
 
 def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence[str]) -> UsageError:
     name = error.option_name
-    what = f"{path} has no option {name}"
+    hint = _known_answer(name, path, arguments) or _similar_option(error, path, arguments) or f"see '{path} --help'"
+    return UsageError(f"{path} has no option {name}", hint=hint)
+
+
+def _known_answer(name: str, path: str, arguments: Sequence[str]) -> str:
+    """Return the hint for an option of another tool or command; empty if it is unknown."""
     if path == "argosy config set" and name[2:].replace("-", "_") in KEYS:
-        return UsageError(what, hint=f"write: {path} {name[2:].replace('-', '_')} VALUE")
-    if answer := COMMAND_OPTION_HINTS.get(path, {}).get(name) or _answer_option(name, arguments):
-        return UsageError(what, hint=answer)
+        return f"write: {path} {name[2:].replace('-', '_')} VALUE"
+    answer = COMMAND_OPTION_HINTS.get(path, {}).get(name) or _answer_option(name, arguments)
+    if not answer and path in {"argosy run", "argosy shell"} and name in option_names(LAUNCH):
+        return f"argosy launch has this option: argosy launch IMAGE {name} … -- COMMAND"
+    return answer
+
+
+def _similar_option(error: click.NoSuchOption, path: str, arguments: Sequence[str]) -> str:
+    """Return the hint for an option of sbatch, a misspelt one or one of the user's program; empty for others."""
+    name = error.option_name
     options = [each for each in error.ctx.command.params if isinstance(each, click.Option)] if error.ctx else []
     by_name = {text: each for each in options for text in each.opts if text.startswith("--")}
     plain = name.lstrip("-")
     if "--sbatch-arg" in by_name and plain in NATIVE_OPTIONS:
-        return UsageError(
-            what, hint=f"pass it to Slurm: --sbatch-arg={name}{'' if plain in SBATCH_FLAGS else '=VALUE'}"
-        )
+        return f"pass it to Slurm: --sbatch-arg={name}{'' if plain in SBATCH_FLAGS else '=VALUE'}"
     # Without the dashes, which would make every pair of short names similar: --epochs and --qos.
     word = suggest_word(plain, [text.removeprefix("--") for text in by_name])
     near = f"--{word}" if word else ""
     if near and error.ctx:
-        return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}")
+        return f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}"
     if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:
-        return UsageError(what, hint=f"write -- before the command: {path} IMAGE -- python train.py")
-    return UsageError(what, hint=f"see '{path} --help'")
+        return f"write -- before the command: {path} IMAGE -- python train.py"
+    return ""
 
 
 def _example(context: click.Context, option: click.Option | None, name: str) -> str:

@@ -120,7 +120,7 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object
     if as_json:
         print_json({"ok": not failed, **more, "findings": findings})
     elif findings:
-        click.echo(render_findings(findings, colour=use_colour()))
+        click.echo(render_findings(findings, colour=use_colour(), columns=output_width()))
     return CheckFailed.code if failed else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -47,6 +48,8 @@ class FileFinding(Finding, frozen=True, kw_only=True):
 
 COLOURS = {State.OK: "32", State.WARN: "33", State.FAIL: "31", State.UNKNOWN: "36"}
 """ANSI colour codes: green, yellow, red, cyan."""
+NO_LIMIT, LEAST_TEXT = 1 << 20, 28
+"""Columns of a pipe, and the columns to which text is wrapped on the narrowest terminal."""
 STATE_WIDTH = max(map(len, State))
 
 
@@ -55,24 +58,41 @@ def has_failed(findings: Iterable[Finding]) -> bool:
     return any(finding.state is State.FAIL for finding in findings)
 
 
-def render_findings(findings: Sequence[Finding], *, colour: bool = False) -> str:
+def render_findings(findings: Sequence[Finding], *, colour: bool = False, columns: int = NO_LIMIT) -> str:
     """Render findings for people, one line each, with the hints below.
 
     A `FileFinding` is rendered as compilers do it, so that editors can jump to the line.
+
+    Parameters
+    ----------
+    columns
+        Columns of the terminal.
     """
     width = max((len(each.what) for each in findings if not isinstance(each, FileFinding)), default=0)
     return "\n".join(
-        _render_in_file(each, colour=colour) if isinstance(each, FileFinding) else _render(each, width, colour=colour)
+        _render_in_file(each, colour=colour)
+        if isinstance(each, FileFinding)
+        else _render(each, width, columns, colour=colour)
         for each in findings
     )
 
 
-def _render(finding: Finding, width: int, *, colour: bool) -> str:
+def _render(finding: Finding, width: int, columns: int, *, colour: bool) -> str:
     indent = " " * (STATE_WIDTH + width + 4)
+    left = max(LEAST_TEXT, columns - len(indent))
     state = _paint(finding.state, f"{finding.state:<{STATE_WIDTH}}", colour=colour)
-    first, *more = finding.evidence.splitlines() or [""]
+    first, *more = [part for line in finding.evidence.splitlines() or [""] for part in _wrap(line, left)]
     lines = [f"{state}  {finding.what:<{width}}  {first}", *(f"{indent}{line}" for line in more)]
-    return "\n".join([*lines, f"{indent}-> {finding.hint}"] if finding.hint else lines)
+    hint = [indent + part for part in _wrap(f"-> {finding.hint}", left)] if finding.hint else []
+    return "\n".join([*lines, *hint])
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent="   " * line.startswith("-> "), break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _render_in_file(finding: FileFinding, *, colour: bool) -> str:

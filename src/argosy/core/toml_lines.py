@@ -103,6 +103,9 @@ def load_toml(
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"line (\d+)", str(error))
         line = match[1] if match else text.count("\n") + 1
+        lines = text.split("\n")
+        if any(quote in lines[min(int(line), len(lines)) - 1] for quote in "\u201c\u201d\u201e\u2018\u2019"):
+            hint = "replace the typographic quotes by straight ones"
         raise kind(f"{file} is not valid TOML", evidence=f"{file}:{line}: {error}", hint=hint) from error
 
 

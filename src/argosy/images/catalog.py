@@ -310,6 +310,13 @@ def remove_images(names: Sequence[str], session: Session) -> tuple[Removed, ...]
 def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     """Return the file of an image, and the folder of images that contains it."""
     path = find_in_catalog(name, session) or _dangling(name, session)
+    if path and name.endswith(IMAGE_SUFFIXES) and Path(session.host.cwd, name).is_file():
+        known = name.rpartition(".")[0]
+        raise UsageError(
+            f"{name} is a file in this folder, and {known} an image of the catalog",
+            evidence=str(path),
+            hint=f"for the image of the catalog: argosy images rm {known}; for the file: rm {quote(name)}",
+        )
     if path is None:
         otherwise = "'argosy images ls' lists images; remove other files with rm"
         raise UsageError(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
 from argosy.core.session import Session
-from argosy.images.catalog import catalog_folders, find_in_catalog, suggest_catalog_name
+from argosy.core.shell import quote
+from argosy.images.catalog import IMAGE_SUFFIXES, catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
 from argosy.images.prefix import image_of_prefix
 
@@ -59,8 +61,18 @@ def suggest_named(text: str, session: Session, otherwise: str) -> str:
     """Return the hint for an image that does not exist: a similar name in the catalog, reference or file."""
     from argosy.images.registry.references import guess_reference  # noqa: PLC0415 - only for this hint
 
-    meant = suggest_catalog_name(text, session) or guess_reference(text) or suggest_file(parse_path(text))
+    meant = _similar_file(parse_path(text)) or suggest_catalog_name(text, session) or guess_reference(text)
     return f"did you mean {meant}?" if meant else otherwise
+
+
+def _similar_file(path: Path) -> str:
+    """Return the file that a name without suffix, or with a tag, means, else one with a similar name; empty if none."""
+    bare = path.name.partition(":")[0]
+    for suffix in ("", *IMAGE_SUFFIXES) if bare else ():
+        file = path.with_name(f"{bare}{suffix}")
+        if file.is_file():
+            return quote(str(file))
+    return suggest_file(path)
 
 
 def _missing_hint(reference: str, session: Session) -> str:
@@ -70,7 +82,8 @@ def _missing_hint(reference: str, session: Session) -> str:
     project = find_project(Path(session.host.cwd))
     if project and project.output == Path(session.host.cwd, parse_path(reference)):
         return f"build it as described in {project.shown}: argosy build"
-    return suggest_named(reference, session, "check the path, or see 'argosy images ls'")
+    registry = f"; in a registry: docker://{reference}" if re.fullmatch(r"[a-z0-9]+", reference) else ""
+    return suggest_named(reference, session, f"check the path, or see 'argosy images ls'{registry}")
 
 
 def _local(path: Path, session: Session) -> Path:

@@ -11,7 +11,7 @@ from argosy.core.errors import ImageError
 from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX
 from argosy.core.model import Image, ImageKind
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.tables import HEAD, Entry, Kind, Tables, open_tables
+from argosy.images.squashfs.tables import HEAD, DirectoryEntry, InodeKind, Tables, open_tables
 
 FOLDERS = (*DEFAULT_PATH.split(":"), f"{ENV_PREFIX}/bin", "/opt/conda/bin", "/opt/venv/bin")
 """Folders that usually are on PATH in an image. They are read first, and give the names for suggestions."""
@@ -19,7 +19,7 @@ FOLDERS = (*DEFAULT_PATH.split(":"), f"{ENV_PREFIX}/bin", "/opt/conda/bin", "/op
 EXECUTABLE = 0o111
 """Mode bits of a file that user, group or others may execute."""
 
-PROGRAMS = frozenset({Kind.FILE, Kind.LINK})
+PROGRAMS = frozenset({InodeKind.FILE, InodeKind.LINK})
 
 
 class ProgramSearch(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def _lacks(part: FileSlice, path: str) -> bool:
             if not name:
                 continue
             entry = next((each for each in tables.listing(tables.folder(place)) if each.name == name), None)
-            if entry is None or entry.kind != Kind.FOLDER:
+            if entry is None or entry.kind != InodeKind.FOLDER:
                 return entry is None
             place = entry.place
     return False
@@ -107,12 +107,12 @@ def _usual_programs(tables: Tables) -> set[str]:
     }
 
 
-def _listing(tables: Tables, path: str) -> Iterable[Entry]:
+def _listing(tables: Tables, path: str) -> Iterable[DirectoryEntry]:
     """Return the entries of a folder; nothing if it does not exist or is a link."""
     place = tables.numbers.root
     for name in path.strip("/").encode().split(b"/"):
         entries = tables.listing(tables.folder(place))
-        place = next((entry.place for entry in entries if entry.name == name and entry.kind == Kind.FOLDER), -1)
+        place = next((entry.place for entry in entries if entry.name == name and entry.kind == InodeKind.FOLDER), -1)
         if place < 0:
             return ()
     return tables.listing(tables.folder(place))
@@ -131,12 +131,12 @@ def _has_executable(tables: Tables, program: str) -> bool:
     """Return whether any folder contains an executable file, or a link, of that name."""
     name = program.encode()
     return any(
-        entry.kind == Kind.LINK or (entry.kind == Kind.FILE and _mode(tables, entry) & EXECUTABLE)
+        entry.kind == InodeKind.LINK or (entry.kind == InodeKind.FILE and _mode(tables, entry) & EXECUTABLE)
         for entry in tables.walk()
         if entry.name == name
     )
 
 
-def _mode(tables: Tables, entry: Entry) -> int:
+def _mode(tables: Tables, entry: DirectoryEntry) -> int:
     _, mode, *_ = HEAD.unpack(tables.inode(entry.place, HEAD.size))
     return int(mode)

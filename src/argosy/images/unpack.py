@@ -11,7 +11,7 @@ from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
 from argosy.images.squashfs.superblock import Source, SplitFile
-from argosy.images.squashfs.tables import Kind, open_tables
+from argosy.images.squashfs.tables import InodeKind, open_tables
 
 
 class LayerPaths(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def find_layer(layer: FlatLayer) -> LayerPaths:
                 old, path = before.pop(entry.name, None), folder + entry.name
                 if old is None or entry.number > last:
                     added.append(path)
-                elif entry.kind == Kind.FOLDER and entry.place != old.place:
+                elif entry.kind == InodeKind.FOLDER and entry.place != old.place:
                     waiting.append((path + b"/", entry.place, old.place))
             removed += (folder + name for name in before)
     return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
@@ -59,7 +59,7 @@ def is_link(source: Source, name: str) -> bool:
     """
     with open_tables(source) as tables:
         entries = tables.listing(tables.folder(tables.numbers.root))
-        return any(entry.name == name.encode() and entry.kind == Kind.LINK for entry in entries)
+        return any(entry.name == name.encode() and entry.kind == InodeKind.LINK for entry in entries)
 
 
 def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *options: str, doing: str) -> None:

@@ -41,6 +41,9 @@ def read_tail(file: str | Path, most: int) -> str:
         return ""
 
 
+SIF_BYTES = 64
+"""Bytes at the beginning of a SIF file, with its mark."""
+
 ENDS_BYTES = 1 << 20
 """Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
 
@@ -56,6 +59,8 @@ def read_ends_of(path: str) -> str:
     try:
         with Path(path).open("rb") as source:
             head = source.read(ENDS_BYTES)
+            if head.startswith(b"hsqs") or b"SIF_MAGIC" in head[:SIF_BYTES]:
+                raise UsageError(f"{path} is an image, not a log", hint=f"check an image with: argosy check {path}")
             size = source.seek(0, 2)
             source.seek(max(len(head), size - ENDS_BYTES))
             return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")

@@ -209,9 +209,15 @@ def words(value: OneOrMore) -> tuple[str, ...]:
 HINTS = {
     "found a time without quotes": 'write the time in quotes, for example time = "00:15:00"',
     "expected a list in [ ], found a table": "begin each with two brackets: [[step]], [[stage]]",
+    "expected text in quotes, found": 'write the value in quotes, for example time = "30"',
+    "expected a table, found a list": 'write NAME = "VALUE" pairs in braces, for example { OMP_NUM_THREADS = "1" }',
     "expected a list in [ ]": 'write a list, for example ["python", "train.py"]',
 }
 """Hints for faults, by a part of the fault's description."""
+
+
+SYNONYMS = {text.lstrip("-"): key for key, row in rows(LaunchOptions).items() for text in row.synonyms}
+"""Name of an option in Slurm or torchrun -> the key of a job."""
 
 
 def find_project(folder: Path) -> Project | None:
@@ -256,7 +262,9 @@ def _parse(name: str, text: str) -> ProjectTable:
 def _explain(name: str, fault: Fault) -> UsageError:
     place = f"{name}:{fault.line}: {fault.key}"
     if fault.unknown:
-        return UsageError(f"{name} has an unknown key {fault.unknown!r}", evidence=place, hint=fault.hint)
+        ours = SYNONYMS.get(fault.unknown.replace("_", "-"), "") if fault.key.startswith(("job.", "launch.")) else ""
+        hint = f"did you mean {ours!r}?" if ours else fault.hint
+        return UsageError(f"{name} has an unknown key {fault.unknown!r}", evidence=place, hint=hint)
     hint = next((text for part, text in HINTS.items() if part in fault.what), "")
     return UsageError(f"{name} is not valid", evidence=f"{place}: {fault.what}", hint=hint)
 
@@ -288,7 +296,7 @@ def refuse_contradictions(project: Project) -> None:
 
 
 _Fault = tuple[str, tuple[str | int, ...], str]
-"""A message, the keys that lead to the value, and a hint."""
+"""The fault, the keys that lead to it, and a hint."""
 
 
 def _faults_of_step(number: int, step: StepTable) -> Iterator[_Fault]:

@@ -25,6 +25,7 @@ from argosy.core.model import (
     Variable,
     plain_fingerprint,
 )
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.shell import NAME, Word
 from argosy.host.gpus import choose_gpu_mode
@@ -228,7 +229,9 @@ def parse_bind(text: str) -> Bind:
     source, target, mode = [*parts, "", ""][:3]
     if len(parts) > MOST_BIND_PARTS or not source or mode not in {"", "ro", "rw"}:
         raise UsageError(
-            f"invalid bind mount {text!r}", evidence="the form is SRC[:DST[:ro]]", hint="write a colon in a path as \\:"
+            f"invalid bind mount {text!r}",
+            evidence="the form is SRC[:DST[:ro]]",
+            hint="the only option is ro; write a colon in a path as \\:",
         )
     if target and not target.startswith("/"):
         raise UsageError(
@@ -273,7 +276,7 @@ def parse_container(given: Mapping[str, Any], environment: Mapping[str, str]) ->
     return ContainerRequest(
         binds=tuple(parse_bind(each) for text in given.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
         variables=tuple({variable.name: variable for variable in variables}.values()),
-        workdir=given.get("workdir", ""),
+        workdir=str(parse_path(given["workdir"])) if given.get("workdir") else "",
         gpu=GpuMode(given.get("gpu") or GpuMode.AUTO),
         contain=bool(given.get("contain", False)),
         runtime=given.get("runtime", ""),

@@ -58,7 +58,7 @@ class Facts(msgspec.Struct, frozen=True):
 KNOWN = Facts.__struct_fields__
 
 
-class Row(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True):
     """One comparison of a fact; it holds if it holds for one of the values."""
 
     fact: str
@@ -66,7 +66,7 @@ class Row(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
 
 
-Condition = tuple[Row, ...]
+Condition = tuple[Comparison, ...]
 
 
 def parse_condition(table: Mapping[str, str]) -> Condition:
@@ -77,10 +77,10 @@ def parse_condition(table: Mapping[str, str]) -> Condition:
     ValueError
         When a fact does not exist (the message suggests the most similar one), or a comparison is invalid.
     """
-    return tuple(_parse_row(fact, text) for fact, text in table.items())
+    return tuple(_parse_comparison(fact, text) for fact, text in table.items())
 
 
-def _parse_row(fact: str, text: str) -> Row:
+def _parse_comparison(fact: str, text: str) -> Comparison:
     if fact not in KNOWN:
         near = suggest_word(fact, KNOWN)
         raise ValueError(
@@ -90,12 +90,12 @@ def _parse_row(fact: str, text: str) -> Row:
     values = tuple(part.strip() for part in text.strip().removeprefix(operator).split("|"))
     if not all(values) or (operator in ORDER and not all(re.match(r"\d", value) for value in values)):
         raise ValueError(f"when: invalid comparison {fact} = {text!r}; write a word, or an operator and a number")
-    return Row(fact, operator or "==", values)
+    return Comparison(fact, operator or "==", values)
 
 
 def evaluate_condition(condition: Condition, facts: Facts) -> bool | None:
     """Return whether a condition holds; None if that depends on an unknown fact."""
-    verdicts = [_evaluate_row(row, str(getattr(facts, row.fact))) for row in condition]
+    verdicts = [_evaluate_comparison(row, str(getattr(facts, row.fact))) for row in condition]
     if False in verdicts:
         return False
     return None if None in verdicts else True
@@ -111,7 +111,7 @@ def render_condition(table: Mapping[str, str]) -> str:
     return " and ".join(f"{fact} {text}" if text[:1] in "<>=!" else f"{fact} = {text}" for fact, text in table.items())
 
 
-def _evaluate_row(row: Row, fact: str) -> bool | None:
+def _evaluate_comparison(row: Comparison, fact: str) -> bool | None:
     if not fact:
         return None
     if row.operator in ORDER and not re.match(r"\d", fact):

@@ -18,13 +18,13 @@ from argosy.core.pages import page_templates
 from argosy.sites.binding import parse_ranges
 from argosy.sites.node_drawing import COLORS, Box, NodeParts, draw_node, has_map, knows_cards
 from argosy.sites.profile import Node, Site
-from argosy.sites.show import Row
+from argosy.sites.show import ProfileValue
 from argosy.version import VERSION
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def render_site(site: Site, rows: Sequence[Row]) -> str:
+def render_site(site: Site, rows: Sequence[ProfileValue]) -> str:
     """Render the page of a site.
 
     Parameters

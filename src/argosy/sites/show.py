@@ -20,7 +20,7 @@ from argosy.sites.read import DATA, find_profile, fragment_files, read_site, rea
 EVIDENCE = ("why", "source", "checked", "proof", "sources", "proofs", "when")
 
 
-class Row(msgspec.Struct, frozen=True):
+class ProfileValue(msgspec.Struct, frozen=True):
     """One value of a profile.
 
     Attributes
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     origin: str = ""
 
 
-def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
+def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[ProfileValue, ...]:
     """Return every value of a site's profile, with file and line."""
     path = find_profile(name, folders)
     paths = [path, *reversed(fragment_files(path, folders))]
@@ -49,7 +49,7 @@ def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...
     return tuple(_with_origin(row, texts) for row in rows_of(read_site(name, folders)))
 
 
-def rows_of(site: Site) -> Iterator[Row]:
+def rows_of(site: Site) -> Iterator[ProfileValue]:
     """Yield every value that a site's profile sets."""
     for field in site.__struct_fields__:
         value = getattr(site, field)
@@ -63,10 +63,10 @@ def rows_of(site: Site) -> Iterator[Row]:
                 yield _row(site, f"{field}.{_name(part)}", _short(part), part)
     for name, value in site.validated.facts.items():
         why = f"argosy sites validate, job {site.validated.job}"
-        yield Row(f"validated.{name}", value, "", why, "", site.validated.date, "validated")
+        yield ProfileValue(f"validated.{name}", value, "", why, "", site.validated.date, "validated")
 
 
-def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
+def _section_rows(site: Site, section: str, part: Evident) -> Iterator[ProfileValue]:
     empty = type(part)()
     for key in part.__struct_fields__:
         value = getattr(part, key)
@@ -84,10 +84,10 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
             )
 
 
-def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> Row:
+def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> ProfileValue:
     when = render_condition(part.when) if isinstance(part, Conditional) else ""
     address = full_address(site, part.source if source is None else source)
-    return Row(key, value, when, part.why, address, part.checked or site.checked, part.proof)
+    return ProfileValue(key, value, when, part.why, address, part.checked or site.checked, part.proof)
 
 
 def _name(part: Evident) -> str:
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
-def _with_origin(row: Row, texts: list[tuple[Path, str, dict[str, Any]]]) -> Row:
+def _with_origin(row: ProfileValue, texts: list[tuple[Path, str, dict[str, Any]]]) -> ProfileValue:
     """Add file and line of a value: those of the profile, else of the last fragment that contains it."""
     section, _, key = row.key.partition(".")
     for path, text, table in texts:
@@ -132,7 +132,7 @@ def _with_origin(row: Row, texts: list[tuple[Path, str, dict[str, Any]]]) -> Row
             keys = (*section.split("."), str(names.index(key)))
         else:
             continue
-        return Row(**{**asdict(row), "origin": f"{path}:{find_line(text, keys)}"})
+        return ProfileValue(**{**asdict(row), "origin": f"{path}:{find_line(text, keys)}"})
     return row
 
 

@@ -34,6 +34,9 @@ NATIVE_OPTIONS = frozenset(_OPTIONS.split())
 SBATCH_OPTIONS = NATIVE_OPTIONS | frozenset(_PLUGIN_OPTIONS.split())
 """Long options of sbatch, and of the plug-ins pyxis, uenv, shifter and Container Engine."""
 
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+"""Dashes of web pages and text editors, which look like ``-``."""
+
 SBATCH_LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
 """Short options of sbatch (slurm_opt.c)."""
 

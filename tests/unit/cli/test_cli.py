@@ -246,9 +246,16 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("build", "r.txt", "-t", "mine", "-o", "x"), "-o FILE names the image"),
         (("config", "show"), "'argosy config' alone prints all values"),
         (("config", "list"), "'argosy config' alone prints all values"),
+        (("run", "x.sif", "--site", "lumi-g", "--", "ls"), "argosy launch has this option: argosy launch IMAGE --site"),
+        (("check", "x.sif", "lumi-g"), "for a site: argosy check --site lumi-g\n"),
+        (("build", "r.txt", "new.sif"), "no such file: r.txt"),
+        (("build", "new.sif", "r.txt"), "for the image to build, write -o new.sif"),
+        (("build", "Dockerfile", "-o", "x.sif"), "no such file: Dockerfile\n  -> check the path\n"),
+        (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the only option is ro"),
+        (("images", "info", "ubuntu"), "in a registry: docker://ubuntu\n"),
         (
             ("run", "x.sif", "\u2014gpu", "none", "--", "true"),
-            "typographic dash, as web pages contain it\n  -> write --gpu\n",
+            "begins with a typographic dash\n  -> write --gpu\n",
         ),
         (("run", "x.sif", "\u2013gpu=none", "--", "true"), "-> write --gpu=none\n"),
         (("run", "x.sif", "\u2013\u2013", "true"), "-> write --\n"),
@@ -332,6 +339,33 @@ def test_an_empty_catalog_says_how_to_add_an_image(tmp_path: Path) -> None:
     assert (
         "argosy images pull docker://" in argosy("images", "ls", "--has", "torch", ARGOSY_IMAGES=str(tmp_path)).stdout
     )
+
+
+@pytest.mark.parametrize("name", ["hello", "hello.sif:latest", "helo.sif"])
+def test_a_file_here_is_suggested_for_its_name_without_suffix_or_with_a_tag(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hello.sif").touch()
+    assert "did you mean hello.sif?" in argosy("images", "info", name, ARGOSY_IMAGES=str(tmp_path / "none")).stderr
+
+
+def test_a_file_name_removes_no_image_of_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shelf").mkdir()
+    for file in ("hello.sif", "shelf/hello.sif"):
+        (tmp_path / file).touch()
+    said = argosy("images", "rm", "hello.sif", ARGOSY_IMAGES=str(tmp_path / "shelf"))
+    assert said.returncode == 2
+    assert "for the image of the catalog: argosy images rm hello; for the file: rm hello.sif" in said.stderr
+    assert (tmp_path / "shelf/hello.sif").exists()
+    assert argosy("images", "rm", "hello", ARGOSY_IMAGES=str(tmp_path / "shelf")).returncode == 0
+
+
+def test_an_image_is_not_read_as_a_log(tmp_path: Path) -> None:
+    (tmp_path / "x.sqsh").write_bytes(b"hsqs" + bytes(100))
+    said = argosy("verify", str(tmp_path / "x.sqsh"))
+    assert "x.sqsh is an image, not a log\n  -> check an image with: argosy check" in said.stderr
 
 
 def test_a_misspelt_name_is_found_in_a_catalog_of_versions(tmp_path: Path) -> None:

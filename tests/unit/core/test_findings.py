@@ -18,6 +18,18 @@ def test_findings_are_aligned_with_their_hints_below() -> None:
     assert render_findings((GOOD, BAD)) == text
 
 
+def test_text_that_does_not_fit_the_terminal_continues_in_its_column() -> None:
+    finding = Finding(
+        "GPUs", State.FAIL, "none was found on this machine at all", "ask the support team for some of them"
+    )
+    assert render_findings((finding,), columns=45).splitlines() == [
+        "fail     GPUs  none was found on this machine",
+        "               at all",
+        "               -> ask the support team for",
+        "                  some of them",
+    ]
+
+
 def test_a_fault_in_a_file_begins_with_its_place() -> None:
     assert (
         render_findings((FAULT,)) == "a.sh:2: fail: port 1 [port]\n    jobs collide (https://x.org)\n    -> derive it"

@@ -28,7 +28,7 @@ from argosy.images.squashfs.tables import (
     GROUP,
     HEAD,
     LARGE_FOLDER,
-    Kind,
+    InodeKind,
     Tables,
     device_nodes,
     open_tables,
@@ -222,7 +222,7 @@ def test_a_group_of_a_listing_has_256_entries_at_most(tmp_path: Path) -> None:
 
 def test_entries_whose_numbers_are_far_apart_are_in_groups_of_their_own() -> None:
     def groups(number: int) -> int:
-        listing, _ = render_listing([NewEntry(b"a", Kind.FILE, 1, 0), NewEntry(b"b", Kind.FILE, number, 32)])
+        listing, _ = render_listing([NewEntry(b"a", InodeKind.FILE, 1, 0), NewEntry(b"b", InodeKind.FILE, number, 32)])
         return (len(listing) - 2 * (ENTRY.size + 1)) // GROUP.size
 
     assert [groups(number) for number in (2, 1 << 15, (1 << 15) + 1)] == [1, 1, 2]
@@ -239,7 +239,7 @@ class Indexed(NamedTuple):
 def index_of(tables: Tables, place: int) -> list[Indexed]:
     """Read the index of the folder whose inode is at a place."""
     kind, *_ = HEAD.unpack(tables.inode(place, HEAD.size))
-    if kind != Kind.FOLDER + EXTENDED:
+    if kind != InodeKind.FOLDER + EXTENDED:
         return []
     end = HEAD.size + LARGE_FOLDER.size
     count = LARGE_FOLDER.unpack(tables.inode(place, end)[HEAD.size :])[4]
@@ -277,7 +277,7 @@ def check_index(image: Path) -> dict[str, int]:
             entries = list(tables.listing(tables.folder(place)))
             names = [entry.name for entry in entries]
             waiting += [
-                (f"{path}/{entry.name.decode()}", entry.place) for entry in entries if entry.kind == Kind.FOLDER
+                (f"{path}/{entry.name.decode()}", entry.place) for entry in entries if entry.kind == InodeKind.FOLDER
             ]
             index = index_of(tables, place)
             if index:
@@ -683,7 +683,7 @@ def test_a_folder_that_contains_itself_is_refused(tmp_path: Path) -> None:
     data = bytearray(layer.read_bytes())
     # The listing of "d" is that of the root, which holds "d".
     kind, *_ = HEAD.unpack_from(data, start + (inside.place & 0xFFFF))
-    assert kind == Kind.FOLDER
+    assert kind == InodeKind.FOLDER
     struct.pack_into("<I", data, start + (inside.place & 0xFFFF) + HEAD.size, root.block)
     struct.pack_into("<HH", data, start + (inside.place & 0xFFFF) + HEAD.size + 8, root.size, root.offset)
     layer.write_bytes(data)
@@ -691,8 +691,8 @@ def test_a_folder_that_contains_itself_is_refused(tmp_path: Path) -> None:
         join_squashfs(whole_of(base), (whole_of(layer),), time=0)
 
 
-@pytest.mark.parametrize(("content", "kind"), [("a", Kind.LINK), ("/a", Kind.FILE), ("/a", Kind.FIFO)])
-def test_an_inode_of_another_kind_than_its_entry_is_refused(tmp_path: Path, content: str, kind: Kind) -> None:
+@pytest.mark.parametrize(("content", "kind"), [("a", InodeKind.LINK), ("/a", InodeKind.FILE), ("/a", InodeKind.FIFO)])
+def test_an_inode_of_another_kind_than_its_entry_is_refused(tmp_path: Path, content: str, kind: InodeKind) -> None:
     base = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD)
     layer = pack(make(tmp_path / "l", {"x": content}), tmp_path / "l.sqfs", *ZSTD, "-noI", "-no-xattrs")
     with open_tables(whole_of(layer)) as tables:

@@ -85,6 +85,8 @@ CHANGES = (
     ("variable-in-directive", "--account=project_1", "--output=$HOME/out.txt"),
     ("hash-in-directive", "--nodes=2", "--nodes=2\n#SBATCH --container-image=nvcr.io#nvidia/pytorch:24.03-py3"),
     ("carriage-returns", "\n", "\r\n"),
+    ("byte-order-mark", "#!/bin/bash", "\ufeff#!/bin/bash"),
+    ("typographic-dash", "#SBATCH --nodes=2", "#SBATCH \u2013-nodes=2"),
     ("export-none", "--nodes=2", "--nodes=2\n#SBATCH --export=NONE"),
     ("ofi-on-one-node", "--nodes=2", "--nodes=1\nexport NCCL_NET=OFI"),
     ("required-option", "#SBATCH --account=project_1\n", ""),

@@ -29,9 +29,9 @@ from argosy.images.squashfs.tables import (
     NOTHING,
     PLACE,
     READABLE,
-    Entry,
+    DirectoryEntry,
     FolderInode,
-    Kind,
+    InodeKind,
     Tables,
     open_tables,
     place_of,
@@ -96,7 +96,7 @@ def has_whiteouts(layer: FileSlice) -> bool:
         If it is damaged.
     """
     with open_tables(layer) as tables:
-        devices = (entry.place for entry in tables.walk() if entry.kind == Kind.CHARACTER_DEVICE)
+        devices = (entry.place for entry in tables.walk() if entry.kind == InodeKind.CHARACTER_DEVICE)
         return any(is_whiteout(tables, place) for place in devices)
 
 
@@ -159,7 +159,9 @@ class _Item(NamedTuple):
 class _Folder:
     """A folder to rewrite."""
 
-    def __init__(self, number: int, parent: _Folder | None, inode: FolderInode | None, items: Iterable[Entry]) -> None:
+    def __init__(
+        self, number: int, parent: _Folder | None, inode: FolderInode | None, items: Iterable[DirectoryEntry]
+    ) -> None:
         self.number = number
         self.parent = parent or self
         self.parent_number = inode.parent if inode else self.parent.number
@@ -262,14 +264,14 @@ class _Joint:
             mode, user, group, time = inode.head
             folder.head = mode, by.owners[user], by.owners[group], by.time_of(time)
             for name, kind, number, inside in layer.listing(inode):
-                if kind == Kind.FOLDER:
+                if kind == InodeKind.FOLDER:
                     waiting.append((inside, self._folder_in(folder, name, by.numbers + number)))
-                elif kind == Kind.CHARACTER_DEVICE and is_whiteout(layer, inside):
+                elif kind == InodeKind.CHARACTER_DEVICE and is_whiteout(layer, inside):
                     folder.items.pop(name, None)
                 else:
                     new = inodes.get(inside)
                     if new is None:
-                        target = link_target(layer, inside) if kind == Kind.LINK else b""
+                        target = link_target(layer, inside) if kind == InodeKind.LINK else b""
                         new = inodes[inside] = _Inode(relocate_inode(layer, inside, kind, by), target)
                     folder.items[name] = _Item(kind, by.numbers + number, 0, new)
 
@@ -292,9 +294,9 @@ class _Joint:
                 folder = folder.parent
             elif item is None:
                 return None
-            elif item.kind == Kind.FOLDER:
+            elif item.kind == InodeKind.FOLDER:
                 folder = item.folder or self._open(item, folder, part)
-            elif item.kind == Kind.LINK and links_left > 1:
+            elif item.kind == InodeKind.LINK and links_left > 1:
                 links_left -= 1
                 target = item.inode.target if item.inode else link_target(self.base, item.place)
                 folder = self.root if target.startswith(b"/") else folder
@@ -308,7 +310,7 @@ class _Joint:
         return self._rewrite(_Folder(inode.number, parent, inode, self.base.listing(inode)), parent, name)
 
     def _rewrite(self, folder: _Folder, parent: _Folder, name: bytes) -> _Folder:
-        parent.items[name] = _Item(Kind.FOLDER, folder.number, folder=folder)
+        parent.items[name] = _Item(InodeKind.FOLDER, folder.number, folder=folder)
         return folder
 
     def _write_folders(self) -> int:
@@ -326,8 +328,8 @@ class _Joint:
             entries = [NewEntry(name, i.kind, i.number, self._place(i)) for name, i in sorted(folder.items.items())]
             listing, index = render_listing(entries)
             block, offset = self.listings.add(listing)
-            links = 2 + sum(item.kind == Kind.FOLDER for item in folder.items.values())
-            head = HEAD.pack(Kind.FOLDER + EXTENDED, *folder.head, folder.number)
+            links = 2 + sum(item.kind == InodeKind.FOLDER for item in folder.items.values())
+            head = HEAD.pack(InodeKind.FOLDER + EXTENDED, *folder.head, folder.number)
             numbers = (links, len(listing) + 3, block, folder.parent_number, len(index), offset, folder.xattrs)
             body = LARGE_FOLDER.pack(*numbers) + render_index(index, block, offset)
             folder.place = place_of(*self.inodes.add(head + body))

@@ -55,7 +55,7 @@ ENTRY = struct.Struct("<HhHH")
 """An entry: offset of the inode, difference to the base number, kind, length of the name less one. The name follows."""
 
 
-class Kind(IntEnum):
+class InodeKind(IntEnum):
     """The kind of an inode.
 
     Inodes with more fields (extended attributes, hard links, …) have a number that is higher by 7.
@@ -109,7 +109,7 @@ class FolderInode(NamedTuple):
     size: int
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """An entry of a folder's listing; ``place`` is a reference to the inode, as returned by `place_of`."""
 
     name: bytes
@@ -200,17 +200,17 @@ class Tables:
         kind, *head, number = HEAD.unpack(self.inode(place, HEAD.size))
         mode, user, group, time = head
         about = (mode, user, group, time), number
-        if kind == Kind.FOLDER:
+        if kind == InodeKind.FOLDER:
             body = self.inode(place, HEAD.size + FOLDER.size)[HEAD.size :]
             block, _, size, offset, parent = FOLDER.unpack(body)
             return FolderInode(*about, parent, NOTHING, block, offset, size)
-        if kind != Kind.FOLDER + EXTENDED:
+        if kind != InodeKind.FOLDER + EXTENDED:
             raise _fault(self.source, f"an inode of kind {kind}", "a folder's")
         body = self.inode(place, HEAD.size + LARGE_FOLDER.size)[HEAD.size :]
         _, size, block, parent, _, offset, xattrs = LARGE_FOLDER.unpack(body)
         return FolderInode(*about, parent, xattrs, block, offset, size)
 
-    def listing(self, folder: FolderInode) -> Iterator[Entry]:
+    def listing(self, folder: FolderInode) -> Iterator[DirectoryEntry]:
         """Yield the entries of a folder, sorted by the bytes of their names."""
         size = max(0, folder.size - 3)  # "." and ".." are not stored, but count as three bytes
         data = self.stream(self.numbers.listing_table, folder.block, folder.offset, size) if size else b""
@@ -221,9 +221,9 @@ class Tables:
             for _ in range(count + 1):
                 offset, step, kind, length = ENTRY.unpack_from(data, at)
                 at += ENTRY.size + length + 1
-                yield Entry(data[at - length - 1 : at], kind, number + step, place_of(block, offset))
+                yield DirectoryEntry(data[at - length - 1 : at], kind, number + step, place_of(block, offset))
 
-    def walk(self) -> Iterator[Entry]:
+    def walk(self) -> Iterator[DirectoryEntry]:
         """Yield all entries of all folders."""
         waiting, left = [self.numbers.root], self.numbers.inodes
         while waiting:
@@ -231,7 +231,7 @@ class Tables:
             if left < 0:
                 raise ValueError("more folders than inodes: a folder contains itself")
             for entry in self.listing(self.folder(waiting.pop())):
-                if entry.kind == Kind.FOLDER:
+                if entry.kind == InodeKind.FOLDER:
                     waiting.append(entry.place)
                 yield entry
 
@@ -339,7 +339,7 @@ def _live_bytes(tables: Tables) -> int:
     """Add up the blocks and fragments of all files in folders. Equal files share them."""
     fragments, blocks = set[int](), dict[int, int]()
     for entry in tables.walk():
-        if entry.kind == Kind.FILE:
+        if entry.kind == InodeKind.FILE:
             start, fragment, sizes = parts_of(tables, entry.place)
             fragments.add(fragment)
             blocks[start] = sum(size & BLOCK_BYTES for (size,) in SIZE.iter_unpack(sizes))
@@ -352,7 +352,7 @@ def _live_bytes(tables: Tables) -> int:
 def parts_of(tables: Tables, place: int) -> tuple[int, int, bytes]:
     """Return the position of a file's first block, its fragment, and the list of its blocks' sizes."""
     kind, *_ = HEAD.unpack(tables.inode(place, HEAD.size))
-    if kind == Kind.FILE:
+    if kind == InodeKind.FILE:
         raw = tables.inode(place, HEAD.size + FILE.size)
         start, fragment, _, size = FILE.unpack_from(raw, HEAD.size)
     else:
@@ -388,8 +388,8 @@ def device_nodes(source: Source) -> tuple[str, ...]:
             if left < 0:
                 raise ValueError("more folders than inodes: a folder contains itself")
             for entry in tables.listing(tables.folder(place)):
-                if entry.kind in {Kind.BLOCK_DEVICE, Kind.CHARACTER_DEVICE}:
+                if entry.kind in {InodeKind.BLOCK_DEVICE, InodeKind.CHARACTER_DEVICE}:
                     found.append(folder + entry.name)
-                elif entry.kind == Kind.FOLDER:
+                elif entry.kind == InodeKind.FOLDER:
                     waiting.append((folder + entry.name + b"/", entry.place))
     return tuple(map(os.fsdecode, sorted(found)))

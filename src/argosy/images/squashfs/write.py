@@ -30,7 +30,7 @@ from argosy.images.squashfs.tables import (
     NOTHING,
     PLACE,
     PLAIN,
-    Kind,
+    InodeKind,
     Tables,
     block_sizes,
 )
@@ -230,7 +230,7 @@ def relocate_inode(tables: Tables, place: int, kind: int, by: Move) -> bytes:
     kind
         The kind that the entry in the folder has.
     """
-    if kind == Kind.FILE:
+    if kind == InodeKind.FILE:
         return _relocate_file(tables, place, by)
     own, mode, user, group, time, number = HEAD.unpack(tables.inode(place, HEAD.size))
     _refuse_other_kind(own, kind)
@@ -242,18 +242,18 @@ def _relocate_file(tables: Tables, place: int, by: Move) -> bytes:
     raw = tables.inode(place, FILE_INODE.size)  # an extended inode is longer
     kind, mode, user, group, time, number, block, fragment, offset, size = FILE_INODE.unpack(raw)
     holes, links, xattrs = 0, 1, NOTHING
-    if kind != Kind.FILE:
-        _refuse_other_kind(kind, Kind.FILE)
+    if kind != InodeKind.FILE:
+        _refuse_other_kind(kind, InodeKind.FILE)
         raw = tables.inode(place, HEAD.size + LARGE_FILE.size)
         block, size, holes, links, fragment, offset, xattrs = LARGE_FILE.unpack_from(raw, HEAD.size)
     sizes = block_sizes(tables, place, len(raw), size, fragment)
     block, fragment = block + by.data, _move_fragment(fragment, by)
     head = mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number
-    if kind == Kind.FILE and block <= NOTHING:
+    if kind == InodeKind.FILE and block <= NOTHING:
         return FILE_INODE.pack(kind, *head, block, fragment, offset, size) + sizes
     # Only extended inodes can refer to positions above 4 GiB.
     body = LARGE_FILE.pack(block, size, holes, links, fragment, offset, xattrs)
-    return HEAD.pack(Kind.FILE + EXTENDED, *head) + body + sizes
+    return HEAD.pack(InodeKind.FILE + EXTENDED, *head) + body + sizes
 
 
 def _refuse_other_kind(own: int, kind: int) -> None:
@@ -269,7 +269,7 @@ def _move_fragment(fragment: int, by: Move) -> int:
 def _plain_size(tables: Tables, kind: int, place: int) -> int:
     """Return the size after the head of a link, a device, a pipe or a socket, in bytes."""
     plain = kind if kind <= EXTENDED else kind - EXTENDED
-    size = OWNER.size if plain in {Kind.FIFO, Kind.SOCKET} else SIZE.size
-    if plain == Kind.LINK:
+    size = OWNER.size if plain in {InodeKind.FIFO, InodeKind.SOCKET} else SIZE.size
+    if plain == InodeKind.LINK:
         size += SIZE.unpack_from(tables.inode(place, HEAD.size + SIZE.size), HEAD.size)[1]
     return size + (4 if kind != plain else 0)

@@ -12,7 +12,7 @@ from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIE
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
-from argosy.slurm.sbatch_options import NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
+from argosy.slurm.sbatch_options import DASHES, NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
 from argosy.slurm.script_reader import SHELL
 from argosy.slurm.script_words import Part
 
@@ -122,6 +122,17 @@ def _hash_in_directive(job: Job) -> Iterator[Fault]:
 def _carriage_returns(job: Job) -> Iterator[Fault]:
     if "\r" in job.script.raw:
         yield Fault(1, "the file has Windows line endings", "convert it: sed -i 's/\\r$//' FILE")
+
+
+def _byte_order_mark(job: Job) -> Iterator[Fault]:
+    if job.script.raw.startswith("\ufeff"):
+        yield Fault(1, "the file begins with a byte order mark", "remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE")
+
+
+def _typographic_dash(job: Job) -> Iterator[Fault]:
+    for number, line in enumerate(job.script.raw.splitlines(), 1):
+        if match := re.match(rf"#SBATCH\s+(-?[{DASHES}]\S*)", line):
+            yield Fault(number, f"{match[1]} begins with a typographic dash", "write -- as two hyphens")
 
 
 def _stray_backslash(job: Job) -> Iterator[Fault]:
@@ -392,6 +403,8 @@ SCRIPT_RULES: tuple[Rule[Job], ...] = (
     Rule("variable-in-directive", "sbatch does not expand variables there", SLURM, _variable_in_directive),
     Rule("hash-in-directive", "# begins a comment", "https://github.com/NVIDIA/pyxis#usage", _hash_in_directive),
     Rule("carriage-returns", "the interpreter is not found", SLURM, _carriage_returns),
+    Rule("byte-order-mark", "sbatch does not find #! in the first line", SLURM, _byte_order_mark),
+    Rule("typographic-dash", "sbatch rejects the directive", SLURM, _typographic_dash),
     Rule("stray-backslash", "two lines are joined, or one is split", DAWN + "setup_mpi.sh", _stray_backslash),
     Rule(
         "fixed-port", "two jobs on one node connect to each other, or the second one fails",

@@ -237,6 +237,22 @@ def test_a_file_that_is_not_a_shell_script_is_refused(data: bytes, evidence: str
     assert evidence in caught.value.evidence
 
 
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        ("\ufeff#!/bin/bash\n", "begins with a byte order mark", "sed -i"),
+        ("#!/bin/bash\n#SBATCH \u2013-nodes=2\n", "sbatch rejects line 2 of", "two hyphens"),
+    ],
+)
+def test_a_script_that_sbatch_rejects_because_of_a_character_is_refused(
+    text: str, what: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "job").write_text(text)
+    with pytest.raises(UsageError, match=what) as caught:
+        read_script_text(tmp_path / "job")
+    assert hint in caught.value.hint
+
+
 @pytest.mark.parametrize("line", ["#!/bin/bash", "#!/bin/sh -e", "#! /usr/bin/env bash", "#!/usr/bin/env -S bash -l"])
 def test_shells_are_recognised_by_the_first_line(line: str, tmp_path: Path) -> None:
     (tmp_path / "job").write_text(f"{line}\npython a.py\n")
