@@ -24,7 +24,7 @@ GPUS_OF_NODE = re.compile(r"^(gpu|auto|cpu)?$|SLURM_|nvidia-smi|rocm-smi")
 
 ACCELERATE_DONE = re.compile(
     r"(multi[-_]gpu|num[-_](machines|processes)|machine[-_]rank|main[-_]process[-_](ip|port)|rdzv[-_]\w+"
-    r"|same[-_]network|cpu|debug|quiet)\Z"
+    r"|same[-_]network|debug|quiet)\Z"
 )
 """Options of ``accelerate launch`` that Argosy chooses itself."""
 
@@ -246,6 +246,8 @@ def read_accelerate(program: Program) -> None:
     for option in _read_options(program, ACCELERATE_FLAGS, ACCELERATE_VALUES, words=2):
         if option.name in {"mixed_precision", "mixed-precision"}:
             program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
+        elif option.name in {"cpu", "use_cpu", "use-cpu"}:
+            program.set_variable("ACCELERATE_USE_CPU", "true")
         elif ACCELERATE_DONE.match(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
         else:
