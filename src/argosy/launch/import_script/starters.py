@@ -324,6 +324,8 @@ def read_accelerate(program: Program) -> None:
     for option in _read_options(program, KNOWN["accelerate"], words=2):
         if option.name in {"mixed_precision", "mixed-precision"}:
             program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
+        elif option.name in {"cpu", "use_cpu", "use-cpu"}:
+            program.set_variable("ACCELERATE_USE_CPU", "true")
         elif KNOWN["accelerate"].replaced.fullmatch(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
         else:

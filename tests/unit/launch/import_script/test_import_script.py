@@ -473,7 +473,7 @@ def test_parts_that_start_a_program_are_told_from_others(part: str, starts: str)
         ("deepspeed --no_ssh a.py", {"command": ["python", "a.py"]}),
         ("python -m deepspeed.launcher.runner --num_gpus 4 a.py", {"ranks_per_node": 4, "command": ["python", "a.py"]}),
         ("deepspeed --module pkg.train", {"command": ["python", "-m", "pkg.train"]}),
-        ("accelerate launch --cpu a.py", {"command": ["python", "a.py"]}),
+        ("accelerate launch --cpu a.py", {"command": ["python", "a.py"], "env": {"ACCELERATE_USE_CPU": "true"}}),
         ("accelerate launch --debug a.py", {"command": ["python", "a.py"]}),
         ("accelerate launch --use_megatron_lm a.py", {"command": ["python", "a.py"]}),
         ("mpiexec -l ./a.out in.txt", {"launcher": "mpi", "command": ["./a.out", "in.txt"]}),
