@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import subprocess
 
 TIMED_OUT = 124
 """Exit code of a program that was ended because it transferred no data, as of timeout(1)."""
@@ -18,19 +15,24 @@ IDLE_CHECKS = 20
 """Number of looks at a program in its longest idle time."""
 
 
-def wait(child: subprocess.Popen[bytes], idle: float) -> bool:
-    """Wait until a program ends, and return whether it did so before it transferred no data for `idle` seconds."""
-    import subprocess  # noqa: PLC0415 - it takes 5 ms, and a dry run starts no program
+def wait(ends_within: Callable[[float | None], bool], pid: int, idle: float) -> bool:
+    """Wait until a program ends, and return whether it did so before it transferred no data for `idle` seconds.
 
+    Parameters
+    ----------
+    ends_within
+        Waits for some seconds, or without a limit for None, and returns whether the program has ended.
+    idle
+        0 for no limit.
+    """
+    if not idle:
+        return ends_within(None)
     looks, before = 0, 0
     while looks < IDLE_CHECKS:
-        try:
-            child.wait(timeout=idle / IDLE_CHECKS if idle else None)
-        except subprocess.TimeoutExpired:
-            now = _transferred(child.pid)
-            looks, before = (looks + 1, before) if 0 <= now < before + IDLE_BYTES else (0, now)
-        else:
+        if ends_within(idle / IDLE_CHECKS):
             return True
+        now = _transferred(pid)
+        looks, before = (looks + 1, before) if 0 <= now < before + IDLE_BYTES else (0, now)
     return False
 
 

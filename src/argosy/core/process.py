@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -315,7 +315,7 @@ def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        ended = wait(child, command.idle)
+        ended = wait(partial(_ends_within, child), child.pid, command.idle)
         if not ended:
             _end_group(child)
         code = child.returncode if ended else TIMED_OUT
@@ -330,6 +330,16 @@ def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
     if not ended:
         err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
     return Reply(128 - code if code < 0 else code, _decode_blocks(out), _decode_blocks(err))
+
+
+def _ends_within(child: Child, seconds: float | None) -> bool:
+    import subprocess  # noqa: PLC0415 - see _popen
+
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _read_blocks(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:
