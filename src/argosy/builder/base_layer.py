@@ -54,17 +54,12 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class BaseLayer(msgspec.Struct, frozen=True):
-    """The base's layer: its squashfs, or that of a flat image, and its entries.
-
-    Attributes
-    ----------
-    base_bytes
-        Bytes of the files of the base in that squashfs; 0 if they are apart, or unknown.
-    """
+    """The base's layer: its squashfs, or that of a flat image, and its entries."""
 
     packed: FileSlice
     entries: Entries
     base_bytes: int = 0
+    """Bytes of the files of the base in that squashfs; 0 if they are apart, or unknown."""
 
 
 def packed_layer(image: Image, lock: Lock | None, *, flat: bool) -> FileSlice | None:

@@ -58,41 +58,28 @@ ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
-    """An installed environment.
-
-    Attributes
-    ----------
-    python
-        Its Python, or None.
-    linked
-        How its packages were installed; None if they are those of the base.
-    """
+    """An installed environment."""
 
     python: BasePython | None
+    """Its Python, or None."""
     packages: tuple[LockedPackage, ...]
     activation: Activation
     notes: tuple[str, ...]
     linked: LinkedPackages | None = None
+    """How its packages were installed; None if they are those of the base."""
 
 
 class LinkedPackages(msgspec.Struct, frozen=True):
-    """The conda packages of an environment.
-
-    Attributes
-    ----------
-    meta
-        The metadata of each package, by its name.
-    found, made
-        The packed packages that were in the cache, and those that this build packed, by name.
-    whole
-        Whether all packages are in the tree; otherwise those that are packed need not be.
-    """
+    """The conda packages of an environment."""
 
     packages: tuple[CondaPackage, ...]
     meta: Mapping[str, PackageMeta]
+    """The metadata of each package, by its name."""
     found: Mapping[str, PackedPackage]
     made: Mapping[str, PackedPackage]
+    """The packed packages that were in the cache, and those that this build packed, by name."""
     whole: bool
+    """Whether all packages are in the tree; otherwise those that are packed need not be."""
 
     @property
     def packed(self) -> tuple[PackedPackage, ...]:
@@ -115,33 +102,24 @@ class LinkedPackages(msgspec.Struct, frozen=True):
 
 
 class CondaContext(msgspec.Struct, frozen=True):
-    """The tools and folders that install an environment; the container has the layer at its final path.
-
-    Attributes
-    ----------
-    layer
-        The tree into which the packages are linked.
-    spare
-        A further folder of unpacked conda packages, that of a bundle, or None.
-    cache
-        The cache of packed packages; None to pack all of them together.
-    for_site
-        Whether the image is for a site, for whose GPUs torch is checked.
-    prepare, shared
-        See `argosy.builder.python.installer.Installer`.
-    """
+    """The tools and folders that install an environment; the container has the layer at its final path."""
 
     build_container: BuildContainer
     session: Session
     settings: UvSettings
     layer: Path
+    """The tree into which the packages are linked."""
     work: Path
     step: Step
     spare: Path | None = None
+    """A further folder of unpacked conda packages, that of a bundle, or None."""
     cache: CondaCache | None = None
+    """The cache of packed packages; None to pack all of them together."""
     for_site: bool = False
+    """Whether the image is for a site, for whose GPUs torch is checked."""
     prepare: PreparePins | None = None
     shared: Path | None = None
+    """See `argosy.builder.python.installer.Installer`."""
 
     @property
     def prefix(self) -> Path:

@@ -25,19 +25,14 @@ on which of them it links first."""
 
 
 class CondaClient(msgspec.Struct, frozen=True):
-    """Call the worker for one environment.
-
-    Attributes
-    ----------
-    spare
-        A further folder of unpacked conda packages, that of a bundle, or None.
-    """
+    """Call the worker for one environment."""
 
     session: Session
     step: Step
     plan: CondaPlan
     condarc: Condarc
     spare: Path | None = None
+    """A further folder of unpacked conda packages, that of a bundle, or None."""
 
     def choose(self) -> tuple[CondaPackage, ...]:
         """Return the packages of the environment, sorted by name. A plan with exact packages needs no solver.

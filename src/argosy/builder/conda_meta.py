@@ -27,15 +27,10 @@ MACHINE_KEYS = ("link", "extracted_package_dir", "package_tarball_full_path", "i
 
 
 class PackageMeta(msgspec.Struct, frozen=True):
-    """The part of a package's record that depends only on the package, the prefix and its Python.
-
-    Attributes
-    ----------
-    data
-        The metadata of the package itself, not of the channel's index, which a build from a lock does not read.
-    """
+    """The part of a package's record that depends only on the package, the prefix and its Python."""
 
     data: Mapping[str, Any]
+    """The metadata of the package itself, not of the channel's index, which a build from a lock does not read."""
 
     @property
     def files(self) -> tuple[str, ...]:

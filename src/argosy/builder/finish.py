@@ -48,29 +48,10 @@ from argosy.version import VERSION
 
 
 class InstalledLayer(msgspec.Struct, frozen=True):
-    """A layer after installation.
-
-    Attributes
-    ----------
-    tree
-        The layer's folder: ``opt/argosy``, and two scripts in system folders.
-    system
-        Whether steps changed other system folders.
-    project
-        The project whose steps ran, or None.
-    before
-        The base's layer that this one continues, or None. With packed wheels, the tree does not contain its files.
-    altered
-        Whether the user's steps or scripts may have changed files of packages.
-    wheels
-        The packages that are packed one by one; None if all files are packed together.
-    together
-        Why all files are packed together; empty if they are not.
-    partitions
-        The form of a SIF image.
-    """
+    """A layer after installation."""
 
     tree: Path
+    """The layer's folder: ``opt/argosy``, and two scripts in system folders."""
     build_container: BuildContainer
     python: BasePython | None
     packages: tuple[LockedPackage, ...]
@@ -78,28 +59,30 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     settings: UvSettings
     system: bool = False
+    """Whether steps changed other system folders."""
     prefix_layout: PrefixLayout = NO_PREFIX_LAYOUT
     project: Project | None = None
+    """The project whose steps ran, or None."""
     staged: StageResults = msgspec.field(default_factory=StageResults)
     before: BaseLayer | None = None
+    """The base's layer that this one continues, or None. With packed wheels, the tree does not contain its files."""
     altered: bool = False
+    """Whether the user's steps or scripts may have changed files of packages."""
     wheels: Wheels | None = None
+    """The packages that are packed one by one; None if all files are packed together."""
     together: str = ""
+    """Why all files are packed together; empty if they are not."""
     partitions: Partitions = FLAT
+    """The form of a SIF image."""
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):
-    """The lock of a layer, and the entries that its content digest covers.
-
-    Attributes
-    ----------
-    wheels
-        The packed wheels, which are joined with the layer's tree.
-    """
+    """The lock of a layer, and the entries that its content digest covers."""
 
     lock: Lock
     entries: Entries
     wheels: tuple[PackedPackage, ...] = ()
+    """The packed wheels, which are joined with the layer's tree."""
 
 
 def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:

@@ -224,21 +224,14 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 class ImageDifference(msgspec.Struct, frozen=True):
-    """Report the differences between two images.
-
-    Attributes
-    ----------
-    changes
-        Differences of packages, variables, base, Python and content.
-    files
-        Differences of the layers' files.
-    notes
-        Parts that were not compared, and why.
-    """
+    """Report the differences between two images."""
 
     changes: tuple[Change, ...]
+    """Differences of packages, variables, base, Python and content."""
     files: tuple[FileChange, ...]
+    """Differences of the layers' files."""
     notes: tuple[str, ...] = ()
+    """Parts that were not compared, and why."""
 
 
 MOST_FILES_OF_A_FOLDER = 8

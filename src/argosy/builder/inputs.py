@@ -54,22 +54,15 @@ IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
 class BuildInputs(msgspec.Struct, frozen=True):
-    """The inputs of a build, read from the files of the request.
-
-    Attributes
-    ----------
-    base
-        See `argosy.builder.bases.base.open_base`.
-    lock
-        The lock that the image must match; None if the build chooses versions.
-    project
-        The project whose steps and stages run: the user's project file, or what the lock records of it.
-    """
+    """The inputs of a build, read from the files of the request."""
 
     recipe: Recipe
     base: str
+    """See `argosy.builder.bases.base.open_base`."""
     lock: Lock | None = None
+    """The lock that the image must match; None if the build chooses versions."""
     project: Project | None = None
+    """The project whose steps and stages run: the user's project file, or what the lock records of it."""
 
 
 def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:

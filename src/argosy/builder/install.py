@@ -56,36 +56,25 @@ from argosy.sites.profile import Site
 
 
 class PackageJob(msgspec.Struct, frozen=True):
-    """A request to install packages over a base.
-
-    Attributes
-    ----------
-    recipe
-        The recipe without the packages that the base already has.
-    target
-        The machines that packages are chosen for.
-    settings
-        Options and environment of uv.
-    tree, work
-        The layer's folder, and a folder for work files.
-    together
-        Why the packages are packed together; empty if they are packed one by one.
-    before
-        The base's layer, if it is not in the tree.
-    site
-        The site that the image is for, or None.
-    """
+    """A request to install packages over a base."""
 
     request: BuildRequest
     recipe: Recipe
+    """The recipe without the packages that the base already has."""
     base: Base
     target: Target
+    """The machines that packages are chosen for."""
     settings: UvSettings
+    """Options and environment of uv."""
     tree: Path
     work: Path
+    """The layer's folder, and a folder for work files."""
     together: str = ""
+    """Why the packages are packed together; empty if they are packed one by one."""
     before: BaseLayer | None = None
+    """The base's layer, if it is not in the tree."""
     site: Site | None = None
+    """The site that the image is for, or None."""
 
 
 def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:

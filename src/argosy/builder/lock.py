@@ -24,28 +24,16 @@ from argosy.recipes.relock import Change, compare_locks, held_recipe
 
 
 class LockRequest(msgspec.Struct, frozen=True):
-    """Request a lock file.
-
-    Attributes
-    ----------
-    build
-        Files, base and options, as for a build; the output is the lock file.
-    upgrade
-        Packages that may change; all others keep the versions of the existing lock.  Empty to choose all again.
-    """
+    """Request a lock file."""
 
     build: BuildRequest
+    """Files, base and options, as for a build; the output is the lock file."""
     upgrade: tuple[str, ...] = ()
+    """Packages that may change; all others keep the versions of the existing lock.  Empty to choose all again."""
 
 
 class LockReport(msgspec.Struct, frozen=True):
-    """Report a new lock file.
-
-    Attributes
-    ----------
-    changes
-        Differences from the previous lock; empty if there was none.
-    """
+    """Report a new lock file."""
 
     output: str
     digest: str
@@ -54,6 +42,7 @@ class LockReport(msgspec.Struct, frozen=True):
     packages: int
     first: bool
     changes: tuple[Change, ...]
+    """Differences from the previous lock; empty if there was none."""
     notes: tuple[str, ...]
 
 

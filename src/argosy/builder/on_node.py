@@ -66,13 +66,7 @@ NO_PROGRAM = 127
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
-    """The user's job options; empty values use ``SBATCH_*`` variables, then the profile.
-
-    Attributes
-    ----------
-    cpus
-        Cores; 0 uses the profile.
-    """
+    """The user's job options; empty values use ``SBATCH_*`` variables, then the profile."""
 
     account: str = ""
     partition: str = ""
@@ -80,6 +74,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     time: str = ""
     mem: str = ""
     cpus: int = 0
+    """Cores; 0 uses the profile."""
 
 
 def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str, str]) -> Argv:
@@ -205,18 +200,12 @@ def _render_modules(site: Site) -> Iterator[str]:
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """A submitted build.
-
-    Attributes
-    ----------
-    job
-        The job id, for ``argosy logs`` and ``argosy launch --after``.
-    output
-        The file of the job's output.
-    """
+    """A submitted build."""
 
     job: str
+    """The job id, for ``argosy logs`` and ``argosy launch --after``."""
     output: str
+    """The file of the job's output."""
     record: str
 
 

@@ -17,36 +17,24 @@ from argosy.sites.profile import Site
 
 
 class BuildPlan(msgspec.Struct, frozen=True):
-    """A build: the dry run prints it, and the real build carries it out.
-
-    Attributes
-    ----------
-    request
-        The completed request.
-    inputs
-        The packages and steps in the user's files or the lock.
-    site
-        The site that the image is for, or None.
-    target
-        The machines that packages are chosen for.
-    settings
-        Options and environment of uv.
-    backends
-        The build backends to try, best first.
-    needs
-        Debian packages that the recipe needs in its base.
-    prefix_layout
-        The layout that other tools expect: that of the lock, else that of the request.
-    """
+    """A build: the dry run prints it, and the real build carries it out."""
 
     request: BuildRequest
+    """The completed request."""
     inputs: BuildInputs
+    """The packages and steps in the user's files or the lock."""
     site: Site | None
+    """The site that the image is for, or None."""
     target: Target
+    """The machines that packages are chosen for."""
     settings: UvSettings
+    """Options and environment of uv."""
     backends: tuple[Choice, ...]
+    """The build backends to try, best first."""
     needs: tuple[str, ...]
+    """Debian packages that the recipe needs in its base."""
     prefix_layout: PrefixLayout
+    """The layout that other tools expect: that of the lock, else that of the request."""
 
 
 def plan_build(context: BuildContext) -> BuildPlan:

@@ -36,54 +36,38 @@ from argosy.sites.load import sites_here
 
 
 class BuildPreview(msgspec.Struct, frozen=True):
-    """The preview of a build, which a dry run prints.
-
-    Attributes
-    ----------
-    output
-        The image file; empty if the request names none.
-    base_bytes
-        Size of the base's file; 0 if it does not exist yet.
-    base_how
-        How the base is obtained.
-    pip, conda
-        Packages that are requested by name, or listed in the lock.
-    locked
-        Whether versions are fixed already.
-    torch
-        The index that torch comes from, and why; empty for the usual indexes.
-    machines
-        The machines that conda packages are chosen for, and why.
-    backend
-        The first build backend that is tried, and why.
-    work, work_free, output_free
-        Folder for work files, and the free bytes there and at the output.  On a compute node the folder may be empty,
-        because the node chooses it, and the free bytes are 0, because they are unknown.
-    node
-        Slurm options of a build on a compute node; empty for a build on this machine.
-    notes
-        Warnings about the input.
-    steps
-        The stages and steps of the project file, in the order in which they run.
-    """
+    """The preview of a build, which a dry run prints."""
 
     output: str
+    """The image file; empty if the request names none."""
     form: str
     base: str
     base_bytes: int
+    """Size of the base's file; 0 if it does not exist yet."""
     base_how: str
+    """How the base is obtained."""
     pip: tuple[str, ...]
     conda: tuple[str, ...]
+    """Packages that are requested by name, or listed in the lock."""
     locked: bool
+    """Whether versions are fixed already."""
     backend: str
+    """The first build backend that is tried, and why."""
     work: str
     work_free: int
     output_free: int
+    """Folder for work files, and the free bytes there and at the output.  On a compute node the folder may be
+    empty, because the node chooses it, and the free bytes are 0, because they are unknown."""
     torch: str = ""
+    """The index that torch comes from, and why; empty for the usual indexes."""
     machines: tuple[str, ...] = ()
+    """The machines that conda packages are chosen for, and why."""
     node: tuple[str, ...] = ()
+    """Slurm options of a build on a compute node; empty for a build on this machine."""
     notes: tuple[str, ...] = ()
+    """Warnings about the input."""
     steps: tuple[str, ...] = ()
+    """The stages and steps of the project file, in the order in which they run."""
 
 
 MAX_NAMED_PACKAGES = 40

@@ -20,79 +20,55 @@ from argosy.recipes.project_file import Project
 
 
 class BuildRequest(msgspec.Struct, frozen=True):
-    """Request a build.
-
-    Attributes
-    ----------
-    sources
-        Environment files and requirements files, merged in this order; a definition file or Dockerfile among them is
-        the base.
-    base
-        See `argosy.builder.bases.base.open_base`.
-    form
-        Format of the output.
-    flatten
-        Whether to write one partition instead of base and layer; None to choose by the base.
-    backend
-        The build backend to use; empty to try all.
-    cuda
-        CUDA version of the nodes' driver, for conda packages; empty for none.
-    locked
-        A lock file, or an image with a lock, whose packages are installed exactly; empty to choose versions.  With a
-        lock, the base may be empty.
-    site
-        The site that the image is for, or empty: its GPUs decide which index torch comes from, and torch is checked.
-    torch_backend
-        Last part of the address of PyTorch's index (``cu128``), or ``none`` for the usual indexes.  Empty for the
-        site's.
-    bundle
-        Folder of an unpacked bundle with all packages, so that no network is needed; None to use the network.
-    portable
-        Whether every package must be a file: packages without a wheel are built.
-    arch
-        Architecture that the image is for; empty for the site's, or this machine's.
-    prefix_layout
-        The layout that another tool would produce; a lock has its own.
-    before, after
-        Scripts that run in the container before and after the packages are installed; the lock does not record them.
-    engine
-        Options for the engine that builds a definition file or Dockerfile.
-    unisolated
-        Packages that are built last and see all others, for example extensions that compile against torch.
-    replaceable
-        Packages of the base that another version in the layer may hide.
-    project
-        The project file whose steps and stages run, or None.
-    keep
-        Whether to keep the layer's tree in the cache for the next build over this image, if its packages are packed
-        together.
-    default_base
-        Whether the user gave no base: another one may replace the default.
-    """
+    """Request a build."""
 
     sources: tuple[Path, ...]
+    """Environment files and requirements files, merged in this order; a definition file or Dockerfile among them is
+    the base."""
     base: str
+    """See `argosy.builder.bases.base.open_base`."""
     output: Path
     force: bool = False
     flatten: bool | None = None
+    """Whether to write one partition instead of base and layer; None to choose by the base."""
     form: OutputFormat = OutputFormat.SIF
+    """Format of the output."""
     backend: str = ""
+    """The build backend to use; empty to try all."""
     cuda: str = ""
+    """CUDA version of the nodes' driver, for conda packages; empty for none."""
     locked: str = ""
+    """A lock file, or an image with a lock, whose packages are installed exactly; empty to choose versions.  With a
+    lock, the base may be empty."""
     site: str = ""
+    """The site that the image is for, or empty: its GPUs decide which index torch comes from, and torch is checked."""
     torch_backend: str = ""
+    """Last part of the address of PyTorch's index (``cu128``), or ``none`` for the usual indexes.  Empty for the
+    site's."""
     bundle: Path | None = None
+    """Folder of an unpacked bundle with all packages, so that no network is needed; None to use the network."""
     portable: bool = False
+    """Whether every package must be a file: packages without a wheel are built."""
     arch: str = ""
+    """Architecture that the image is for; empty for the site's, or this machine's."""
     prefix_layout: PrefixLayout = NO_PREFIX_LAYOUT
+    """The layout that another tool would produce; a lock has its own."""
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
+    """Scripts that run in the container before and after the packages are installed; the lock does not record them."""
     engine: EngineOptions = msgspec.field(default_factory=EngineOptions)
+    """Options for the engine that builds a definition file or Dockerfile."""
     unisolated: tuple[str, ...] = ()
+    """Packages that are built last and see all others, for example extensions that compile against torch."""
     replaceable: tuple[str, ...] = ()
+    """Packages of the base that another version in the layer may hide."""
     project: Project | None = None
+    """The project file whose steps and stages run, or None."""
     keep: bool = False
+    """Whether to keep the layer's tree in the cache for the next build over this image, if its packages are packed
+    together."""
     default_base: bool = False
+    """Whether the user gave no base: another one may replace the default."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -103,50 +79,36 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class BuildReport(msgspec.Struct, frozen=True):
-    """Report a build.
-
-    Attributes
-    ----------
-    digest
-        Content digest of the layer.
-    base_bytes, layer_bytes
-        Sizes of the base and of the new data, in bytes.
-    python
-        Python version of the environment, or empty.
-    packages
-        Number of packages in the layer.
-    seconds
-        Duration of the whole build, including the removal of work files.
-    use
-        Lines that show how to use the output.
-    cost
-        Peak disk and memory use; None if nothing was built.
-    cached
-        Number of packages that were packed by earlier builds.
-    partitions
-        Whether the image is flat or has a partition for the layer, and why; empty for other formats.
-    together
-        Why the packages were packed together and not one by one; empty if they were packed one by one.
-    """
+    """Report a build."""
 
     output: str
     digest: str
+    """Content digest of the layer."""
     base: str
     base_digest: str
     base_bytes: int
     layer_bytes: int
+    """Sizes of the base and of the new data, in bytes."""
     python: str
+    """Python version of the environment, or empty."""
     packages: int
+    """Number of packages in the layer."""
     backend: str
     timings: tuple[Timing, ...]
     seconds: float = 0.0
+    """Duration of the whole build, including the removal of work files."""
     notes: tuple[str, ...] = ()
     form: str = OutputFormat.SIF.value
     use: tuple[str, ...] = ()
+    """Lines that show how to use the output."""
     cost: Cost | None = None
+    """Peak disk and memory use; None if nothing was built."""
     cached: int = 0
+    """Number of packages that were packed by earlier builds."""
     partitions: str = ""
+    """Whether the image is flat or has a partition for the layer, and why; empty for other formats."""
     together: str = ""
+    """Why the packages were packed together and not one by one; empty if they were packed one by one."""
 
 
 BLOCK = 512
@@ -154,21 +116,14 @@ KIBIBYTE = 1024
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The peak use of a build.
-
-    Attributes
-    ----------
-    new
-        Bytes of the layer's tree on disk: the unpacked new files of the image.
-    disk
-        Peak bytes on disk of work files and output, without the cache.
-    memory
-        Bytes of the largest process among this one and its children.
-    """
+    """The peak use of a build."""
 
     new: int
+    """Bytes of the layer's tree on disk: the unpacked new files of the image."""
     disk: int
+    """Peak bytes on disk of work files and output, without the cache."""
     memory: int
+    """Bytes of the largest process among this one and its children."""
 
 
 def disk_use(path: Path, *, without: Collection[Path] = ()) -> int:

@@ -41,33 +41,22 @@ from argosy.sites.profile import Site
 
 
 class BuildContext(msgspec.Struct, frozen=True):
-    """The facts that a build is planned from.
-
-    Attributes
-    ----------
-    request
-        The request, completed by the definition file among the sources.
-    session
-        The session for the machines that the image is for; their programs may run under an emulator here.
-    inputs
-        The packages and steps in the user's files or the lock.
-    needs
-        Debian packages that the recipe needs in its base.
-    site
-        The site that the image is for, or None.
-    pip
-        The settings of pip's configuration files and variables.
-    git
-        The user's ssh agent, ssh configuration and known hosts.
-    """
+    """The facts that a build is planned from."""
 
     request: BuildRequest
+    """The request, completed by the definition file among the sources."""
     session: Session
+    """The session for the machines that the image is for; their programs may run under an emulator here."""
     inputs: BuildInputs
+    """The packages and steps in the user's files or the lock."""
     needs: tuple[str, ...]
+    """Debian packages that the recipe needs in its base."""
     site: Site | None
+    """The site that the image is for, or None."""
     pip: PipConfig
+    """The settings of pip's configuration files and variables."""
     git: GitAccess
+    """The user's ssh agent, ssh configuration and known hosts."""
 
 
 def resolve_build(request: BuildRequest, session: Session) -> BuildContext:

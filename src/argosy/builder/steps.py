@@ -161,28 +161,20 @@ class StageResults(msgspec.Struct, frozen=True):
 
 
 class StageContext(msgspec.Struct, frozen=True):
-    """The stages of a project, and what they run with.
-
-    Attributes
-    ----------
-    lock
-        The lock that names their bases; None if the build chooses them.
-    uv
-        The static uv, which tests whether a build backend works.
-    backends
-        The build backends to try, best first.
-    bases
-        Folder of a bundle with the stages' bases by digest, or None.
-    """
+    """The stages of a project, and what they run with."""
 
     project: Project
     lock: Lock | None
+    """The lock that names their bases; None if the build chooses them."""
     session: Session
     work: Path
     step: Step
     uv: Path
+    """The static uv, which tests whether a build backend works."""
     backends: tuple[Choice, ...]
+    """The build backends to try, best first."""
     bases: Path | None = None
+    """Folder of a bundle with the stages' bases by digest, or None."""
 
 
 def run_stages(context: StageContext) -> StageResults:

@@ -19,21 +19,14 @@ from argosy.core.suggest import did_you_mean
 
 
 class ForeignCommand(msgspec.Struct, frozen=True):
-    """A command of another tool.
-
-    Attributes
-    ----------
-    tool
-        Name of the tool; its commands are installed together.
-    entry
-        The click command that answers it: ``module:name``.
-    what
-        Its purpose, in one line.
-    """
+    """A command of another tool."""
 
     tool: str
+    """Name of the tool; its commands are installed together."""
     entry: str
+    """The click command that answers it: ``module:name``."""
     what: str
+    """Its purpose, in one line."""
 
 
 TYKKY = "argosy.cli.compat.tykky"

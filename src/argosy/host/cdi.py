@@ -23,22 +23,15 @@ NOTHING: Mapping[str, object] = {}
 
 
 class CdiSpec(msgspec.Struct, frozen=True):
-    """A CDI specification file.
-
-    Attributes
-    ----------
-    kind
-        ``vendor/class``, for example ``nvidia.com/gpu``.
-    common
-        Requirements of all devices.
-    devices
-        Additional requirements of each device, by name.
-    """
+    """A CDI specification file."""
 
     path: str
     kind: str
+    """``vendor/class``, for example ``nvidia.com/gpu``."""
     common: Devices
+    """Requirements of all devices."""
     devices: Mapping[str, Devices] = msgspec.field(default_factory=dict)
+    """Additional requirements of each device, by name."""
 
 
 def parse_cdi(text: str, path: str) -> CdiSpec:

@@ -26,19 +26,13 @@ INSTALL = "install an emulator as root (Debian, Ubuntu, Fedora: qemu-user-static
 
 
 class Emulator(msgspec.Struct, frozen=True):
-    """An entry of binfmt_misc that runs the programs of an architecture.
-
-    Attributes
-    ----------
-    program
-        The emulator's path.
-    fixed
-        Whether the kernel opened it at registration (flag F), so that containers need not contain it.
-    """
+    """An entry of binfmt_misc that runs the programs of an architecture."""
 
     arch: str
     program: str
+    """The emulator's path."""
     fixed: bool
+    """Whether the kernel opened it at registration (flag F), so that containers need not contain it."""
 
 
 def parse_entry(text: str) -> Emulator | None:

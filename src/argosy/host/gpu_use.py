@@ -14,25 +14,17 @@ MEBIBYTE = 1 << 20
 
 
 class GpuUse(msgspec.Struct, frozen=True):
-    """The use of one GPU.
-
-    Attributes
-    ----------
-    index
-        Its number on the node, as the vendor's tool counts.
-    busy
-        Percent of the last interval in which it computed; None if the tool does not know.
-    used, total
-        Bytes of its memory; None if the tool does not know.
-    processes
-        Process ids that use it, as the node sees them.
-    """
+    """The use of one GPU."""
 
     index: int
+    """Its number on the node, as the vendor's tool counts."""
     busy: float | None = None
+    """Percent of the last interval in which it computed; None if the tool does not know."""
     used: int | None = None
     total: int | None = None
+    """Bytes of its memory; None if the tool does not know."""
     processes: tuple[int, ...] = ()
+    """Process ids that use it, as the node sees them."""
 
 
 def parse_nvidia(gpus: str, processes: str = "") -> tuple[GpuUse, ...]:

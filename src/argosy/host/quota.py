@@ -16,23 +16,16 @@ GPFS_KINDS = frozenset({"USR", "GRP", "FILESET"})
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The use of a file system, and its limits.
-
-    Attributes
-    ----------
-    place
-        The file system, or the folder where it is mounted.
-    used, limit
-        Bytes; a limit of 0 means none.
-    files, file_limit
-        Number of files.
-    """
+    """The use of a file system, and its limits."""
 
     place: str
+    """The file system, or the folder where it is mounted."""
     used: int
     limit: int
+    """Bytes; a limit of 0 means none."""
     files: int
     file_limit: int
+    """Number of files."""
 
     @property
     def share(self) -> float:

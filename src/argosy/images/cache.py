@@ -45,25 +45,17 @@ BLOCK_BYTES = 512
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
-    """A part of the cache that is removed as a whole.
-
-    Attributes
-    ----------
-    name
-        Path in the cache.
-    bytes
-        Size on disk. Hard links to a file count once.
-    used
-        Time of the last use, in seconds since 1970.
-    kept
-        Why it cannot be removed now. Empty if it can.
-    """
+    """A part of the cache that is removed as a whole."""
 
     name: str
+    """Path in the cache."""
     kind: str
     bytes: int
+    """Size on disk. Hard links to a file count once."""
     used: float
+    """Time of the last use, in seconds since 1970."""
     kept: str = ""
+    """Why it cannot be removed now. Empty if it can."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -57,26 +57,18 @@ class CatalogName(msgspec.Struct, frozen=True):
 
 
 class CatalogImage(msgspec.Struct, frozen=True):
-    """An image in the catalog.
-
-    Attributes
-    ----------
-    alias_of
-        Target of a symbolic link; empty for an image.
-    size
-        Size in bytes.
-    changed
-        Modification time, in seconds since 1970.
-    newest
-        Whether it is the newest of several versions.
-    """
+    """An image in the catalog."""
 
     name: CatalogName
     path: Path
     size: int
+    """Size in bytes."""
     changed: float
+    """Modification time, in seconds since 1970."""
     alias_of: str = ""
+    """Target of a symbolic link; empty for an image."""
     newest: bool = False
+    """Whether it is the newest of several versions."""
 
 
 def parse_catalog_name(text: str) -> CatalogName | None:

@@ -35,26 +35,20 @@ class Package(msgspec.Struct, frozen=True):
 
 
 class ImageDescription(msgspec.Struct, frozen=True):
-    """The facts that `argosy images info` prints.
-
-    Attributes
-    ----------
-    digest
-        Content digest of the layer; empty for an image that Argosy did not make.
-    packages
-        All packages in the layer.
-    """
+    """The facts that `argosy images info` prints."""
 
     path: str
     kind: str
     arch: str
     made_by_argosy: bool
     digest: str
+    """Content digest of the layer; empty for an image that Argosy did not make."""
     base: str
     base_digest: str
     python: str
     parts: tuple[ImagePart, ...]
     packages: tuple[Package, ...]
+    """All packages in the layer."""
     how_to_run: str
 
 
@@ -96,29 +90,12 @@ def render_description(info: ImageDescription) -> str:
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """The facts that `argosy images ls` prints: name and date from the file, everything else from its lock.
-
-    Attributes
-    ----------
-    bytes
-        Size of the file.
-    digest, base, base_digest, python, sources
-        Empty for an image that Argosy did not make.
-    sources
-        The files that the image was built from.
-    packages
-        Number of packages, 0 without a lock.
-    fault
-        Why the file cannot be read, empty if it can.
-    found
-        The packages that matched the search.
-    works, reason
-        Whether it works at the site that was asked for: ``yes``, ``no`` or ``unknown``; and why.
-    """
+    """The facts that `argosy images ls` prints: name and date from the file, everything else from its lock."""
 
     name: str
     path: str
     bytes: int
+    """Size of the file."""
     changed: float
     alias_of: str
     newest: bool
@@ -127,11 +104,16 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     base_digest: str = ""
     python: str = ""
     packages: int = 0
+    """Number of packages, 0 without a lock."""
     sources: tuple[str, ...] = ()
+    """The files that the image was built from."""
     fault: str = ""
+    """Why the file cannot be read, empty if it can."""
     found: tuple[str, ...] = ()
+    """The packages that matched the search."""
     works: str = ""
     reason: str = ""
+    """Whether it works at the site that was asked for: ``yes``, ``no`` or ``unknown``; and why."""
 
 
 def describe_catalog_image(image: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:

@@ -41,25 +41,17 @@ export LD_LIBRARY_PATH
 
 
 class OciConfig(msgspec.Struct, frozen=True):
-    """The configuration of an OCI image.
-
-    Attributes
-    ----------
-    digest
-        ``sha256:…`` of the configuration, Docker's image id. It identifies the content of all layers, and is the same
-        in a registry, an archive and Docker's store.
-    arch
-        Go's name of the architecture.
-    created
-        Seconds since 1970, 0 if unknown.
-    layers
-        Number of layers, None if unknown.
-    """
+    """The configuration of an OCI image."""
 
     digest: str
+    """``sha256:…`` of the configuration, Docker's image id. It identifies the content of all layers, and is the
+    same in a registry, an archive and Docker's store."""
     arch: str
+    """Go's name of the architecture."""
     created: int = 0
+    """Seconds since 1970, 0 if unknown."""
     layers: int | None = None
+    """Number of layers, None if unknown."""
     variables: tuple[tuple[str, str], ...] = ()
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()

@@ -36,22 +36,16 @@ ANSWERS = "answers"
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A part of a file, and the file's present state: the kernel changes a file's ctime whenever its bytes change.
-
-    Attributes
-    ----------
-    spans
-        Offset and size of each range of the file that belongs to the part, in bytes.
-    changed, modified
-        The ctime and mtime, in nanoseconds since 1970. No program can set the ctime.
-    """
+    """A part of a file, and the file's present state: the kernel changes a file's ctime whenever its bytes change."""
 
     path: str
     spans: Spans
+    """Offset and size of each range of the file that belongs to the part, in bytes."""
     inode: int
     length: int
     changed: int
     modified: int
+    """The ctime and mtime, in nanoseconds since 1970. No program can set the ctime."""
 
     @property
     def name(self) -> str:

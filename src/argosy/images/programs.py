@@ -23,18 +23,12 @@ PROGRAMS = frozenset({InodeKind.FILE, InodeKind.LINK})
 
 
 class ProgramSearch(msgspec.Struct, frozen=True):
-    """The result of a search for a program in an image.
-
-    Attributes
-    ----------
-    is_missing
-        Whether the image certainly has no such program.
-    others
-        Names of the programs in the usual folders, if it is missing.
-    """
+    """The result of a search for a program in an image."""
 
     is_missing: bool
+    """Whether the image certainly has no such program."""
     others: frozenset[str] = frozenset()
+    """Names of the programs in the usual folders, if it is missing."""
 
 
 FOUND = ProgramSearch(is_missing=False)

@@ -19,21 +19,14 @@ from argosy.images.open import open_image
 
 
 class PullRequest(msgspec.Struct, frozen=True):
-    """The arguments of `argosy images pull`.
-
-    Attributes
-    ----------
-    image
-        An image as `argosy run` accepts it.
-    name
-        Name in the catalog; None uses the name in the reference.
-    output
-        File to write instead of a catalog entry.
-    """
+    """The arguments of `argosy images pull`."""
 
     image: str
+    """An image as `argosy run` accepts it."""
     name: str | None = None
+    """Name in the catalog; None uses the name in the reference."""
     output: Path | None = None
+    """File to write instead of a catalog entry."""
     force: bool = False
 
 

@@ -210,21 +210,14 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
 
 
 class LayerTree(msgspec.Struct, frozen=True):
-    """The tree of an image's layer in a cache.
-
-    Attributes
-    ----------
-    key
-        As for `unpack_cached`.
-    packed
-        The squashfs that contains the layer.
-    entries
-        All entries of the layer but its lock.
-    """
+    """The tree of an image's layer in a cache."""
 
     key: str
+    """As for `unpack_cached`."""
     packed: FileSlice
+    """The squashfs that contains the layer."""
     entries: Entries
+    """All entries of the layer but its lock."""
 
 
 def link_unchanged(session: Session, old: LayerTree, new: LayerTree) -> None:

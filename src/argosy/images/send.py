@@ -69,36 +69,24 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Donor(msgspec.Struct, frozen=True):
-    """A remote file that contains bytes of a base.
-
-    Attributes
-    ----------
-    held
-        The range of the local image with the same bytes.
-    offset
-        Offset of these bytes in the remote file.
-    """
+    """A remote file that contains bytes of a base."""
 
     path: str
     held: FileSlice
+    """The range of the local image with the same bytes."""
     offset: int
+    """Offset of these bytes in the remote file."""
 
 
 class SendReport(msgspec.Struct, frozen=True):
-    """The result of `argosy images send`.
-
-    Attributes
-    ----------
-    sent
-        Number of bytes sent.
-    base_from
-        The remote file from which the base was taken; empty if all bytes were sent.
-    """
+    """The result of `argosy images send`."""
 
     target: str
     bytes: int
     sent: int
+    """Number of bytes sent."""
     base_from: str
+    """The remote file from which the base was taken; empty if all bytes were sent."""
     sha256: str
     seconds: float
 

@@ -29,18 +29,12 @@ KEY_BYTES = slice(4, 24)
 
 
 class Signer(msgspec.Struct, frozen=True):
-    """A key that signed an image.
-
-    Attributes
-    ----------
-    fingerprint
-        40 upper-case hexadecimal digits.
-    name
-        The key's user id: ``Ada <ada@example.org>``.
-    """
+    """A key that signed an image."""
 
     fingerprint: str
+    """40 upper-case hexadecimal digits."""
     name: str
+    """The key's user id: ``Ada <ada@example.org>``."""
 
 
 def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, str]) -> tuple[Signer, ...]:

@@ -13,23 +13,16 @@ from argosy.images.catalog import CatalogImage, list_folders, unlink_images
 
 
 class SupersededImage(msgspec.Struct, frozen=True):
-    """An old version of an image that has a newer one.
-
-    Attributes
-    ----------
-    bytes
-        Size of the file.
-    changed
-        Modification time, in seconds since 1970.
-    kept
-        Why it is not removed. Empty if it can be removed.
-    """
+    """An old version of an image that has a newer one."""
 
     name: str
     path: str
     bytes: int
+    """Size of the file."""
     changed: float
+    """Modification time, in seconds since 1970."""
     kept: str = ""
+    """Why it is not removed. Empty if it can be removed."""
 
 
 def list_superseded(since: float, session: Session) -> tuple[SupersededImage, ...]:

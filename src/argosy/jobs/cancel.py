@@ -23,18 +23,13 @@ NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
 
 class JobToCancel(msgspec.Struct, frozen=True):
-    """A job before it is cancelled.
-
-    Attributes
-    ----------
-    text
-        How it ended, or its name and what it does.
-    """
+    """A job before it is cancelled."""
 
     job: str
     record: Path | None
     has_ended: bool
     text: str
+    """How it ended, or its name and what it does."""
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:

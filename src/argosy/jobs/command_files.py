@@ -32,20 +32,14 @@ Other folders may contain homes, for example ``/usr/users`` and ``/library``.
 
 
 class CommandFile(msgspec.Struct, frozen=True):
-    """A file that a command named when its job was submitted.
-
-    Attributes
-    ----------
-    modified
-        Seconds since 1970.
-    sha256
-        Digest of the content; empty for a large file.
-    """
+    """A file that a command named when its job was submitted."""
 
     path: str
     bytes: int
     modified: float
+    """Seconds since 1970."""
     sha256: str = ""
+    """Digest of the content; empty for a large file."""
 
     def same_as(self, other: CommandFile) -> bool:
         """Return whether the content is equal, as far as it was recorded."""

@@ -86,17 +86,12 @@ AFTER = {"TIMEOUT": "; or use --resume and --checkpoint to continue automaticall
 
 
 class RankEnd(msgspec.Struct, frozen=True):
-    """How a rank ended.
-
-    Attributes
-    ----------
-    code
-        Exit code of the rank; 128 + number if a signal ended it.
-    """
+    """How a rank ended."""
 
     rank: int
     host: str
     code: int
+    """Exit code of the rank; 128 + number if a signal ended it."""
 
     @property
     def text(self) -> str:

@@ -45,37 +45,26 @@ GROUPS = ("shape", "versions")
 
 
 class PastJob(msgspec.Struct, frozen=True):
-    """A job that was submitted.
-
-    Attributes
-    ----------
-    submitted
-        Time of submission in ISO 8601; empty if it was not recorded.
-    run
-        Its last run that ended; None if no end was recorded.
-    plan
-        The plan that it was submitted with; empty if it cannot be read.
-    code
-        Exit code of the last run: that of the rank that failed first, if it was recorded.
-    is_cancelled
-        Whether ``argosy cancel`` cancelled it.
-    now
-        Its state in the queue; empty if it has ended. A requeued job has ended runs, too.
-    damaged
-        Files of its record that cannot be read; without the file of the submission, the number may be empty.
-    """
+    """A job that was submitted."""
 
     id: str
     name: str
     site: str
     submitted: str
+    """Time of submission in ISO 8601; empty if it was not recorded."""
     record: str
     run: Run | None
+    """Its last run that ended; None if no end was recorded."""
     plan: dict[str, Any]
+    """The plan that it was submitted with; empty if it cannot be read."""
     code: int = 0
+    """Exit code of the last run: that of the rank that failed first, if it was recorded."""
     is_cancelled: bool = False
+    """Whether ``argosy cancel`` cancelled it."""
     now: str = ""
+    """Its state in the queue; empty if it has ended. A requeued job has ended runs, too."""
     damaged: tuple[str, ...] = ()
+    """Files of its record that cannot be read; without the file of the submission, the number may be empty."""
 
     @property
     def end(self) -> str:

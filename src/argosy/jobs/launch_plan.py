@@ -14,22 +14,15 @@ SHARE = "cores of the node / ranks"
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Numbers of nodes, ranks, GPUs and cores.
-
-    Attributes
-    ----------
-    ranks_per_node
-        Ranks on each node.
-    gpus_per_node
-        Requested GPUs on each node.
-    cpus_per_rank
-        Cores of each rank; 0 if the scheduler decides.
-    """
+    """Numbers of nodes, ranks, GPUs and cores."""
 
     nodes: int
     ranks_per_node: int
+    """Ranks on each node."""
     gpus_per_node: int = 0
+    """Requested GPUs on each node."""
     cpus_per_rank: int = 0
+    """Cores of each rank; 0 if the scheduler decides."""
 
     @property
     def ranks(self) -> int:
@@ -68,35 +61,7 @@ def has_types_of_plan(plan: Mapping[str, object]) -> bool:
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
-    """A complete launch: a dry run prints this value, and a real run starts it.
-
-    Attributes
-    ----------
-    command
-        The program of each rank with its arguments.
-    script
-        Text of the job script.
-    submit
-        Command that starts the script; ``{script}`` is replaced by its path.
-    attach
-        Script that runs another command in the container of this job; empty without Slurm.
-    cores
-        Cores that each local rank is bound to; empty if ranks are not bound.
-    logs
-        Folder with an output file per rank; empty if the job has one output.
-    versions
-        Known versions of Argosy, and of torch, ROCm, CUDA and NCCL in the image.
-    output
-        Output file with Slurm's patterns; empty if the job writes to this terminal.
-    directives
-        Options of sbatch in the script.
-    polling_seconds
-        Seconds between two queries to Slurm.
-    step_options
-        Options that the site needs with every srun.
-    private
-        Names of the variables whose values the script has from the caller's environment.
-    """
+    """A complete launch: a dry run prints this value, and a real run starts it."""
 
     name: str
     site: str
@@ -105,18 +70,30 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     digest: str
     shape: Shape
     script: str
+    """Text of the job script."""
     submit: tuple[str, ...]
+    """Command that starts the script; ``{script}`` is replaced by its path."""
     choices: tuple[Choice, ...]
     command: tuple[str, ...] = ()
+    """The program of each rank with its arguments."""
     attach: str = ""
+    """Script that runs another command in the container of this job; empty without Slurm."""
     cores: tuple[str, ...] = ()
+    """Cores that each local rank is bound to; empty if ranks are not bound."""
     logs: str = ""
+    """Folder with an output file per rank; empty if the job has one output."""
     versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
+    """Known versions of Argosy, and of torch, ROCm, CUDA and NCCL in the image."""
     output: str = ""
+    """Output file with Slurm's patterns; empty if the job writes to this terminal."""
     directives: tuple[str, ...] = ()
+    """Options of sbatch in the script."""
     polling_seconds: float = 5.0
+    """Seconds between two queries to Slurm."""
     private: tuple[str, ...] = ()
+    """Names of the variables whose values the script has from the caller's environment."""
     step_options: tuple[str, ...] = ()
+    """Options that the site needs with every srun."""
 
     @property
     def is_job(self) -> bool:

@@ -28,19 +28,13 @@ JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """A launch in the records.
-
-    Attributes
-    ----------
-    id
-        Number of the job, or name of the record of a run on this machine.
-    in_allocation
-        Whether it ran as steps of a job that another command submitted.
-    """
+    """A launch in the records."""
 
     id: str
+    """Number of the job, or name of the record of a run on this machine."""
     record: Path
     in_allocation: bool
+    """Whether it ran as steps of a job that another command submitted."""
 
     @property
     def name(self) -> str:

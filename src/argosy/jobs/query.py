@@ -59,69 +59,49 @@ UNKNOWN_STATE = "not known"
 
 
 class JobFacts(msgspec.Struct, frozen=True):
-    """Facts about one job from the scheduler and the job's record.
-
-    Attributes
-    ----------
-    kind
-        ``waiting``, ``running`` or ``ended``.
-    meaning
-        Description of the state.
-    code
-        Exit code of an ended job: that of the rank that failed first, if the output shows it.
-    first
-        The rank that failed first.
-    advice
-        The line to change if time or memory was too small, or what to do if the job waits for the user.
-    submitted
-        Time of submission in ISO 8601; empty if Argosy did not submit the job.
-    runs
-        Its runs that ended, with nodes, times and codes.
-    ranks
-        Host, cores and GPUs of each rank of the last run, as the rank saw them.
-    last_lines
-        The last lines of the rank that failed first, else of the job; only for a failed job.
-    start
-        Start that Slurm expects for a waiting job, in ISO 8601; empty if it does not estimate one.
-    began, ended
-        Start and end of the last run by Slurm's clock, in ISO 8601 without a time zone; empty if unknown.
-    outputs
-        Files of all tasks of an array; the other fields are those of the task in `id`.
-    record
-        Folder with the script and its plan; empty if Argosy did not submit the job.
-    partition, account, time_limit
-        Values of Slurm; empty if it does not know the job any more.
-    failed_tasks
-        Tasks of an array that failed, if there are several.
-    is_local
-        Whether it is a run on this machine, without Slurm.
-    """
+    """Facts about one job from the scheduler and the job's record."""
 
     id: str
     state: str
     kind: str
+    """``waiting``, ``running`` or ``ended``."""
     meaning: str
+    """Description of the state."""
     reason: str
     nodes: str
     output: str
     code: int
+    """Exit code of an ended job: that of the rank that failed first, if the output shows it."""
     restarts: int
     record: str
+    """Folder with the script and its plan; empty if Argosy did not submit the job."""
     first: RankEnd | None = None
+    """The rank that failed first."""
     advice: str = ""
+    """The line to change if time or memory was too small, or what to do if the job waits for the user."""
     submitted: str = ""
+    """Time of submission in ISO 8601; empty if Argosy did not submit the job."""
     runs: tuple[Run, ...] = ()
+    """Its runs that ended, with nodes, times and codes."""
     ranks: tuple[RankFacts, ...] = ()
+    """Host, cores and GPUs of each rank of the last run, as the rank saw them."""
     last_lines: tuple[str, ...] = ()
+    """The last lines of the rank that failed first, else of the job; only for a failed job."""
     outputs: tuple[str, ...] = ()
+    """Files of all tasks of an array; the other fields are those of the task in `id`."""
     start: str = ""
+    """Start that Slurm expects for a waiting job, in ISO 8601; empty if it does not estimate one."""
     began: str = ""
     ended: str = ""
+    """Start and end of the last run by Slurm's clock, in ISO 8601 without a time zone; empty if unknown."""
     partition: str = ""
     account: str = ""
     time_limit: str = ""
+    """Values of Slurm; empty if it does not know the job any more."""
     failed_tasks: tuple[str, ...] = ()
+    """Tasks of an array that failed, if there are several."""
     is_local: bool = False
+    """Whether it is a run on this machine, without Slurm."""
 
     @property
     def subject(self) -> str:

@@ -18,34 +18,24 @@ SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """A partition.
-
-    Attributes
-    ----------
-    limit
-        Time limit of a job in Slurm's notation.
-    sizes
-        Numbers of nodes that a job may have.
-    free, nodes
-        Idle nodes, and all nodes.
-    memory
-        Memory of a node in MB.
-    gres
-        GPUs of a node in Slurm's notation, for example ``gpu:8``.
-    qos
-        The QOS whose limits hold for every job of the partition; empty if it has none, or was not asked for.
-    """
+    """A partition."""
 
     name: str
     up: bool
     limit: str
+    """Time limit of a job in Slurm's notation."""
     sizes: str
+    """Numbers of nodes that a job may have."""
     free: int
     nodes: int
+    """Idle nodes, and all nodes."""
     cpus: str
     memory: str
+    """Memory of a node in MB."""
     gres: str
+    """GPUs of a node in Slurm's notation, for example ``gpu:8``."""
     qos: str = ""
+    """The QOS whose limits hold for every job of the partition; empty if it has none, or was not asked for."""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -62,26 +52,18 @@ QOS_FIELDS = ("Name", "MaxWall", "MaxTRES", "MaxTRESPU", "MaxJobsPU", "MaxSubmit
 
 
 class Qos(msgspec.Struct, frozen=True):
-    """A quality of service; empty values mean no limit.
-
-    Attributes
-    ----------
-    limit
-        Time limit of a job in Slurm's notation.
-    job_resources
-        Resources of one job, for example ``cpu=256,node=2``.
-    resources
-        Resources of all running jobs of a user, for example ``gres/gpu=16,node=4``.
-    running, jobs
-        Most running jobs of a user, and most jobs that wait or run.
-    """
+    """A quality of service; empty values mean no limit."""
 
     name: str
     limit: str
+    """Time limit of a job in Slurm's notation."""
     job_resources: str
+    """Resources of one job, for example ``cpu=256,node=2``."""
     resources: str
+    """Resources of all running jobs of a user, for example ``gres/gpu=16,node=4``."""
     running: str
     jobs: str
+    """Most running jobs of a user, and most jobs that wait or run."""
 
     @property
     def limits(self) -> str:

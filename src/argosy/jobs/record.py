@@ -59,32 +59,22 @@ def make_private_folder(folder: Path) -> None:
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """The submission of a job; a record without one has the default values.
-
-    Attributes
-    ----------
-    job
-        Number of the job; empty until sbatch has printed it.
-    output
-        File of its output, with the patterns of sbatch(1).
-    site, profile
-        Name of the site, and the name or the absolute path of its profile.
-    time
-        Time of submission in ISO 8601.
-    in_allocation
-        Whether it ran as steps of an existing allocation; earlier versions wrote ``yes`` or an empty text.
-    ssh, there
-        Login node, and the folder of the record there, for a job submitted by ssh.
-    """
+    """The submission of a job; a record without one has the default values."""
 
     job: str = ""
+    """Number of the job; empty until sbatch has printed it."""
     output: str = ""
+    """File of its output, with the patterns of sbatch(1)."""
     site: str = ""
     profile: str = ""
+    """Name of the site, and the name or the absolute path of its profile."""
     time: str = ""
+    """Time of submission in ISO 8601."""
     in_allocation: bool | str = False
+    """Whether it ran as steps of an existing allocation; earlier versions wrote ``yes`` or an empty text."""
     ssh: str = ""
     there: str = ""
+    """Login node, and the folder of the record there, for a job submitted by ssh."""
 
     @property
     def is_known(self) -> bool:
@@ -121,29 +111,20 @@ def write_submission(record: Path, submission: Submission) -> None:
 
 
 class RankFacts(msgspec.Struct, frozen=True):
-    """The cores and GPUs of one rank.
-
-    Attributes
-    ----------
-    local
-        Rank number on its node.
-    restart
-        Number of the run, for a requeued job.
-    cores
-        Cores that it may use, as a list of ranges; measured, not planned.
-    devices
-        Number of GPU device nodes that it sees.
-    visible
-        Its variables that select GPUs, unchanged.
-    """
+    """The cores and GPUs of one rank."""
 
     rank: int
     local: int
+    """Rank number on its node."""
     host: str
     restart: int = 0
+    """Number of the run, for a requeued job."""
     cores: str = ""
+    """Cores that it may use, as a list of ranges; measured, not planned."""
     devices: int = 0
+    """Number of GPU device nodes that it sees."""
     visible: tuple[tuple[str, str], ...] = ()
+    """Its variables that select GPUs, unchanged."""
 
     @property
     def gpus(self) -> int:
@@ -178,13 +159,7 @@ def _ranks(text: str, job: str) -> Iterator[RankFacts]:
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of a job; one that was requeued has several.
-
-    Attributes
-    ----------
-    started, ended
-        Seconds since 1970; 0 if not recorded.
-    """
+    """One run of a job; one that was requeued has several."""
 
     job: str
     restart: int
@@ -192,6 +167,7 @@ class Run(msgspec.Struct, frozen=True):
     nodes: str
     started: int = 0
     ended: int = 0
+    """Seconds since 1970; 0 if not recorded."""
 
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:

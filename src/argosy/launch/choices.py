@@ -51,31 +51,22 @@ from argosy.slurm.times import describe_short_time
 
 
 class LaunchFacts(msgspec.Struct, frozen=True):
-    """A launch with every choice made; only rendering is left.
-
-    Attributes
-    ----------
-    container
-        The container, with the variables, bind mounts and options that the launch adds.
-    options
-        Options of the job, completed by the defaults of the user and the site.
-    mpi
-        Program or PMI type that connects the ranks of MPI, as `choose_mpi` returns it; empty for other launchers.
-    site_settings
-        Settings, paths and options that the site's profile adds to the job.
-    rank_python
-        Python of the image that starts the ranks of a node in one container; empty: the launcher does not need it.
-    """
+    """A launch with every choice made; only rendering is left."""
 
     context: LaunchContext
     name: str
     launcher: str
     container: ContainerPlan
+    """The container, with the variables, bind mounts and options that the launch adds."""
     options: JobOptions
+    """Options of the job, completed by the defaults of the user and the site."""
     mpi: str
+    """Program or PMI type that connects the ranks of MPI, as `choose_mpi` returns it; empty for other launchers."""
     site_settings: SiteSettings
+    """Settings, paths and options that the site's profile adds to the job."""
     choices: tuple[Choice, ...]
     rank_python: str = ""
+    """Python of the image that starts the ranks of a node in one container; empty: the launcher does not need it."""
 
     @property
     def request(self) -> LaunchRequest:

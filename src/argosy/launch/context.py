@@ -27,53 +27,36 @@ from argosy.slurm.sbatch import JobOptions, choose_defaults
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):
-    """The site in the mode and partition of a job, and the job's shape there.
-
-    Attributes
-    ----------
-    site
-        The profile with the settings of the mode and the partition applied.
-    is_job
-        Whether the launch is a job of Slurm; else it runs on this machine.
-    partition
-        Its name; empty if Slurm decides.
-    whole_nodes
-        Whether the job gets whole nodes, as far as the profile shows.
-    exclusive
-        Whether the job must request whole nodes (``--exclusive``), because its ranks are bound to cores.
-    """
+    """The site in the mode and partition of a job, and the job's shape there."""
 
     site: Site
+    """The profile with the settings of the mode and the partition applied."""
     shape: Shape
     is_job: bool
+    """Whether the launch is a job of Slurm; else it runs on this machine."""
     mode: str = ""
     partition: str = ""
+    """Its name; empty if Slurm decides."""
     whole_nodes: bool = False
+    """Whether the job gets whole nodes, as far as the profile shows."""
     exclusive: bool = False
+    """Whether the job must request whole nodes (``--exclusive``), because its ranks are bound to cores."""
     choices: tuple[Choice, ...] = ()
 
 
 class LaunchContext(msgspec.Struct, frozen=True):
-    """Everything that a launch is planned from; `plan_launch` needs nothing else.
-
-    Attributes
-    ----------
-    request
-        The user's request, completed by the project file, the allocation and the site.
-    host
-        The machine that the job runs on, as far as it is known here.
-    versions
-        Known versions of torch, ROCm, CUDA and NCCL in the image.
-    record
-        Folder of the job's record; empty for a script without a record.
-    """
+    """Everything that a launch is planned from; `plan_launch` needs nothing else."""
 
     request: LaunchRequest
+    """The user's request, completed by the project file, the allocation and the site."""
     target: LaunchTarget
     container: ContainerPlan
     host: Host
+    """The machine that the job runs on, as far as it is known here."""
     versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
+    """Known versions of torch, ROCm, CUDA and NCCL in the image."""
     record: str = ""
+    """Folder of the job's record; empty for a script without a record."""
 
 
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:

@@ -59,28 +59,20 @@ PROOFS = {
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """One value of a planned job.
-
-    Attributes
-    ----------
-    group
-        One of `GROUPS`.
-    what
-        Name of the value, as users see it.
-    source
-        Origin of the value: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``.
-    evidence, checked, proof
-        For a site's value: the public address, the date, ``documented`` or ``validated``.
-    """
+    """One value of a planned job."""
 
     group: str
+    """One of `GROUPS`."""
     what: str
+    """Name of the value, as users see it."""
     value: str
     why: str
     source: str
+    """Origin of the value: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``."""
     evidence: str = ""
     checked: str = ""
     proof: str = ""
+    """For a site's value: the public address, the date, ``documented`` or ``validated``."""
 
 
 def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:

@@ -25,107 +25,75 @@ class Purpose(Enum):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The shape that the user requests; a number of 0 is chosen by the plan.
-
-    Attributes
-    ----------
-    ranks
-        Ranks of the whole job.
-    gpus
-        GPUs of the whole job; an alternative to `gpus_per_node`.
-    """
+    """The shape that the user requests; a number of 0 is chosen by the plan."""
 
     nodes: int = 0
     ranks: int = 0
+    """Ranks of the whole job."""
     gpus: int = 0
+    """GPUs of the whole job; an alternative to `gpus_per_node`."""
     gpus_per_node: int = 0
     cpus_per_rank: int = 0
 
 
 class LaunchRequest(msgspec.Struct, frozen=True):
-    """A launch, as the user requests it.
-
-    Attributes
-    ----------
-    image
-        A file, a name in the catalog, or a reference to a registry.
-    launcher
-        How ranks are started; empty: chosen from the image and the command.
-    container_per
-        ``node`` or ``rank``: how many containers the launcher ``srun`` starts; empty: ``node`` if ranks can share one.
-    mpi
-        The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's.
-    mode
-        A mode of the site; empty: the site's default.
-    extra
-        Options of sbatch that Argosy does not have.
-    restarts, checkpoint
-        How often the job is requeued at its time limit, and the file that a run must have written before.
-    debug
-        Topics for debug output of libraries: ``net``, ``torch``.
-    image_has
-        Versions of rocm, cuda, torch and nccl in an image that is not on this machine.
-    logs
-        Folder for an output file per rank; empty: all ranks write to the job's output.
-    label
-        Whether each line of the output begins with its rank.
-    gpu_type
-        Slurm's name for a type of GPU, if nodes have several.
-    before
-        Shell commands to run once in the image before the ranks start.
-    elastic
-        ``MIN:MAX`` nodes with which torchrun may continue; empty: a fixed number.
-    stage_to
-        Folder on each node's own disk to copy the image to; empty: no copy.
-    smoke
-        Whether it is a short test (see `argosy.launch.complete`).
-    independent_ranks
-        Whether ranks are independent, so that a failed one does not end the others.
-    needs_torch
-        Whether the command is a program of Argosy that imports torch.
-    no_check
-        Whether to launch an image that does not fit the program or the site's GPUs, and a job that does not fit the
-        nodes of the profile.
-    in_allocation
-        Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
-    why_gpus
-        Why the job has the GPUs in `wanted`, or none, if the user gave no number.
-    choices
-        Choices made before planning; the plan lists them first.
-    given
-        Values from the project file: option -> value and source, for example ``argosy.toml:12``.
-    """
+    """A launch, as the user requests it."""
 
     image: str
+    """A file, a name in the catalog, or a reference to a registry."""
     command: tuple[str, ...]
     site: str = "local"
     wanted: Wanted = msgspec.field(default_factory=Wanted)
     launcher: str = ""
+    """How ranks are started; empty: chosen from the image and the command."""
     launcher_arguments: tuple[str, ...] = ()
     container_per: str = ""
+    """``node`` or ``rank``: how many containers the launcher ``srun`` starts; empty: ``node`` if ranks can share
+    one."""
     mpi: str = ""
+    """The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's."""
     mode: str = ""
+    """A mode of the site; empty: the site's default."""
     name: str = ""
     options: JobOptions = msgspec.field(default_factory=JobOptions)
     extra: tuple[str, ...] = ()
+    """Options of sbatch that Argosy does not have."""
     restarts: int = 0
     checkpoint: str = ""
+    """How often the job is requeued at its time limit, and the file that a run must have written before."""
     debug: tuple[str, ...] = ()
+    """Topics for debug output of libraries: ``net``, ``torch``."""
     logs: str = ""
+    """Folder for an output file per rank; empty: all ranks write to the job's output."""
     image_has: tuple[tuple[str, str], ...] = ()
+    """Versions of rocm, cuda, torch and nccl in an image that is not on this machine."""
     label: bool = False
+    """Whether each line of the output begins with its rank."""
     gpu_type: str = ""
+    """Slurm's name for a type of GPU, if nodes have several."""
     before: tuple[str, ...] = ()
+    """Shell commands to run once in the image before the ranks start."""
     elastic: str = ""
+    """``MIN:MAX`` nodes with which torchrun may continue; empty: a fixed number."""
     stage_to: str = ""
+    """Folder on each node's own disk to copy the image to; empty: no copy."""
     smoke: bool = False
+    """Whether it is a short test (see `argosy.launch.complete`)."""
     independent_ranks: bool = False
+    """Whether ranks are independent, so that a failed one does not end the others."""
     needs_torch: bool = False
+    """Whether the command is a program of Argosy that imports torch."""
     no_check: bool = False
+    """Whether to launch an image that does not fit the program or the site's GPUs, and a job that does not fit the
+    nodes of the profile."""
     in_allocation: bool = False
+    """Whether it runs as steps of the present allocation (see `argosy.launch.complete`)."""
     why_gpus: str = ""
+    """Why the job has the GPUs in `wanted`, or none, if the user gave no number."""
     choices: tuple[Choice, ...] = ()
+    """Choices made before planning; the plan lists them first."""
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Values from the project file: option -> value and source, for example ``argosy.toml:12``."""
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
 
 

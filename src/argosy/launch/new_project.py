@@ -30,25 +30,17 @@ JOB_KEYS = {
 
 
 class NewProject(msgspec.Struct, frozen=True):
-    """A project to be written.
-
-    Attributes
-    ----------
-    folder
-        Folder of the project; it may exist, but none of the files may.
-    template
-        One of `TEMPLATE_NAMES`.
-    account
-        Account to charge; empty: a site that needs one gets a line to fill in.
-    has_gpus
-        Whether this machine has GPUs. Without, a project for this machine takes the small build of torch for the CPU.
-    """
+    """A project to be written."""
 
     folder: Path
+    """Folder of the project; it may exist, but none of the files may."""
     template: str
+    """One of `TEMPLATE_NAMES`."""
     site: Site
     account: str = ""
+    """Account to charge; empty: a site that needs one gets a line to fill in."""
     has_gpus: bool = True
+    """Whether this machine has GPUs. Without, a project for this machine takes the small build of torch for the CPU."""
 
     @property
     def takes_cpu_torch(self) -> bool:

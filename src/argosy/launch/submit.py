@@ -48,24 +48,16 @@ INTERRUPTED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """A launch that was started.
-
-    Attributes
-    ----------
-    code
-        Exit code of the program if the command waited for it, else 0.
-    job
-        Slurm's job id; empty without a job.
-    record
-        Folder with the script and the facts of the run.
-    polling_seconds
-        How often Slurm may be asked about the job.
-    """
+    """A launch that was started."""
 
     code: int
+    """Exit code of the program if the command waited for it, else 0."""
     job: str
+    """Slurm's job id; empty without a job."""
     record: str
+    """Folder with the script and the facts of the run."""
     polling_seconds: float = 5.0
+    """How often Slurm may be asked about the job."""
 
 
 def launch(request: LaunchRequest, session: Session) -> Launched:

@@ -59,19 +59,13 @@ done
 
 
 class RemoteSite(msgspec.Struct, frozen=True):
-    """A login node that is reached by ssh.
-
-    Attributes
-    ----------
-    cwd
-        The remote folder that corresponds to the local one.
-    state
-        Folder for records there.
-    """
+    """A login node that is reached by ssh."""
 
     name: str
     cwd: str
+    """The remote folder that corresponds to the local one."""
     state: str
+    """Folder for records there."""
     host: Host
     runner: Runner
 

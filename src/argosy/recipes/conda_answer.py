@@ -30,28 +30,20 @@ _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connecti
 
 
 class CondaPackage(msgspec.Struct, frozen=True):
-    """A chosen conda package.
-
-    Attributes
-    ----------
-    url
-        Address of the package file, without credentials.
-    sha256, md5
-        Digests of the package file; one may be empty.
-    size
-        Size of the package file in bytes; 0 if unknown.
-    login_url
-        Address with credentials, only for the worker.
-    """
+    """A chosen conda package."""
 
     name: str
     version: str
     build: str
     url: str
+    """Address of the package file, without credentials."""
     sha256: str = ""
     md5: str = ""
+    """Digests of the package file; one may be empty."""
     size: int = 0
+    """Size of the package file in bytes; 0 if unknown."""
     login_url: str = ""
+    """Address with credentials, only for the worker."""
 
     def __repr__(self) -> str:
         """Render without the credentials."""

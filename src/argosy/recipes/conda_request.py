@@ -26,24 +26,16 @@ VirtualPackage = tuple[str, str, str]
 
 
 class CondaTarget(msgspec.Struct, frozen=True):
-    """The machine on which the environment will run.
-
-    Attributes
-    ----------
-    arch
-        Architecture as in ``uname -m``.
-    glibc
-        Version of the base's glibc, empty if it has another C library.
-    cuda
-        CUDA version that the driver of the nodes supports, empty without NVIDIA GPUs.
-    archspec
-        Instruction set of the site's nodes. If it is empty, the baseline of the architecture is used.
-    """
+    """The machine on which the environment will run."""
 
     arch: str
+    """Architecture as in ``uname -m``."""
     glibc: str
+    """Version of the base's glibc, empty if it has another C library."""
     cuda: str = ""
+    """CUDA version that the driver of the nodes supports, empty without NVIDIA GPUs."""
     archspec: str = ""
+    """Instruction set of the site's nodes. If it is empty, the baseline of the architecture is used."""
 
     @property
     def subdir(self) -> str:
@@ -82,37 +74,26 @@ def parse_cuda(text: str) -> str:
 
 
 class CondaPlan(msgspec.Struct, frozen=True):
-    """The packages for conda to solve and install.
-
-    Attributes
-    ----------
-    channels
-        Addresses in order of priority, possibly with credentials.
-    names
-        Names of packages to install.
-    constraints
-        Constraints on packages, in conda's syntax.
-    direct
-        Specifications with a channel or address, which rattler does not accept as constraints.
-    asked
-        The specifications with their positions, for messages.
-    priority
-        rattler's name of the channel priority.
-    pins
-        Exact packages. If there are any, nothing is solved and no channel is read.
-    """
+    """The packages for conda to solve and install."""
 
     channels: tuple[str, ...]
+    """Addresses in order of priority, possibly with credentials."""
     names: tuple[str, ...]
+    """Names of packages to install."""
     constraints: tuple[str, ...]
+    """Constraints on packages, in conda's syntax."""
     direct: tuple[str, ...]
+    """Specifications with a channel or address, which rattler does not accept as constraints."""
     virtual: tuple[VirtualPackage, ...]
     platform: str
     asked: tuple[CondaSpec, ...] = ()
+    """The specifications with their positions, for messages."""
     priority: str = "Strict"
+    """rattler's name of the channel priority."""
     config: str = ""
     notes: tuple[str, ...] = ()
     pins: tuple[CondaPin, ...] = ()
+    """Exact packages. If there are any, nothing is solved and no channel is read."""
 
     def __repr__(self) -> str:
         """Render without the channels, whose addresses may contain credentials."""
@@ -238,22 +219,15 @@ class ExactPackage(NamedTuple):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """Exact conda packages to install into a folder.
-
-    Attributes
-    ----------
-    tree
-        The folder.
-    prefix
-        Its path in the image, which installed files refer to.
-    spare
-        A second, read-only folder of unpacked packages, or None.
-    """
+    """Exact conda packages to install into a folder."""
 
     packages: tuple[ExactPackage, ...]
     tree: Path
+    """The folder."""
     prefix: str
+    """Its path in the image, which installed files refer to."""
     spare: Path | None = None
+    """A second, read-only folder of unpacked packages, or None."""
 
 
 def render_request(plan: CondaPlan, *, cache: Path, installation: Installation | None = None) -> str:

@@ -31,34 +31,23 @@ With ``flexible``, conda's default, a lower channel sometimes wins, which is not
 
 
 class Condarc(msgspec.Struct, frozen=True):
-    """The merged conda configuration of the user and the site; the fields have conda's names.
-
-    Attributes
-    ----------
-    channel_alias
-        Address to put before the name of a channel.
-    custom_channels
-        Name of a channel -> the address to put before it.
-    default_channels
-        The channels of ``defaults``.
-    channels
-        Channels for environment files that list none.
-    mirrored_channels
-        Other addresses of a channel, by its name or address.
-    ssl_verify
-        False, or a file of certificates.
-    files
-        The files that were read.
-    """
+    """The merged conda configuration of the user and the site; the fields have conda's names."""
 
     channel_alias: str = ALIAS
+    """Address to put before the name of a channel."""
     custom_channels: dict[str, str] = {}
+    """Name of a channel -> the address to put before it."""
     default_channels: tuple[str, ...] = ANACONDA
+    """The channels of ``defaults``."""
     channels: tuple[str, ...] = ()
+    """Channels for environment files that list none."""
     mirrored_channels: dict[str, tuple[str, ...]] = {}
+    """Other addresses of a channel, by its name or address."""
     channel_priority: bool | str = "strict"
     ssl_verify: bool | str = ""
+    """False, or a file of certificates."""
     files: tuple[str, ...] = ()
+    """The files that were read."""
 
     @property
     def priority(self) -> str:

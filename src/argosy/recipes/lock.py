@@ -67,45 +67,27 @@ class PackageKind(StrEnum):
 
 
 class LockedBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base that the layer was built for.
-
-    Attributes
-    ----------
-    reference
-        The base as the user named it: a path, or for example ``debian:bookworm``.
-    digest
-        ``sha256:…`` of the base's bytes.
-    size
-        Size in bytes.
-    arch
-        Architecture by its Go name, for example ``amd64``.
-    system
-        Name of the distribution, for example ``Debian GNU/Linux 12 (bookworm)``.
-    listed
-        Whether the base is an image of Argosy that listed all its Python packages, which this lock lists, too.
-    """
+    """The base that the layer was built for."""
 
     reference: str
+    """The base as the user named it: a path, or for example ``debian:bookworm``."""
     digest: str
+    """``sha256:…`` of the base's bytes."""
     size: int
+    """Size in bytes."""
     arch: str
+    """Architecture by its Go name, for example ``amd64``."""
     system: str = ""
+    """Name of the distribution, for example ``Debian GNU/Linux 12 (bookworm)``."""
     listed: bool = False
+    """Whether the base is an image of Argosy that listed all its Python packages, which this lock lists, too."""
 
     def __post_init__(self) -> None:
         _check(DIGEST, self.digest, "base.digest")
 
 
 class LockedPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A package, and the sha256 of each file that may provide it.
-
-    Attributes
-    ----------
-    url
-        Address without credentials: that of a conda package's file, or of a pip package that is not from an index.
-    build, md5
-        Build string of a conda package, and the checksum from old channels that do not publish a sha256.
-    """
+    """A package, and the sha256 of each file that may provide it."""
 
     name: str
     version: str
@@ -113,8 +95,11 @@ class LockedPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: SourceKind = SourceKind.INDEX
     kind: PackageKind = PackageKind.PYPI
     build: str = ""
+    """Build string of a conda package."""
     url: str = ""
+    """Address without credentials: that of a conda package's file, or of a pip package that is not from an index."""
     md5: str = ""
+    """Checksum from old channels that do not publish a sha256."""
 
     def __post_init__(self) -> None:
         system = self.kind in (PackageKind.DEB, PackageKind.RPM)
@@ -138,26 +123,18 @@ class LockedSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LockedStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of the image in addition to its packages; exactly one of `run`, `copy` and `url` is set.
-
-    Attributes
-    ----------
-    copy
-        Files and folders of the project, with their digests.
-    url, sha256
-        Address and digest of a downloaded file.
-    to
-        Target path of copies in the image.
-    before
-        ``packages`` for a step that runs before the packages are installed.
-    """
+    """A change of the image in addition to its packages; exactly one of `run`, `copy` and `url` is set."""
 
     run: tuple[str, ...] = ()
     copy: tuple[LockedSource, ...] = ()
+    """Files and folders of the project, with their digests."""
     url: str = ""
     sha256: str = ""
+    """Address and digest of a downloaded file."""
     to: str = ""
+    """Target path of copies in the image."""
     before: str = ""
+    """``packages`` for a step that runs before the packages are installed."""
 
     def __post_init__(self) -> None:
         if self.url:
@@ -169,25 +146,18 @@ class LockedStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LockedStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A build in another base, whose results are copied into the image.
-
-    Attributes
-    ----------
-    results
-        Pairs of a path in the stage and a path in the image.
-    digest
-        ``sha256:…`` of the squashfs of its base; empty in the locks of older versions.
-    pinned
-        Reference of its base by digest, if it came from a registry.
-    """
+    """A build in another base, whose results are copied into the image."""
 
     name: str
     base: str
     copy: tuple[LockedSource, ...] = ()
     run: tuple[str, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
+    """Pairs of a path in the stage and a path in the image."""
     digest: str = ""
+    """``sha256:…`` of the squashfs of its base; empty in the locks of older versions."""
     pinned: str = ""
+    """Reference of its base by digest, if it came from a registry."""
 
 
 class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,50 +170,36 @@ class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of an image.
-
-    Attributes
-    ----------
-    python
-        Version of the base's Python; empty if the environment has no Python.
-    time
-        Modification time of all files, in seconds since 1970.
-    content
-        ``sha256:…`` of the layer's content.
-    name
-        Name of the environment; may be empty.
-    requested
-        Conda packages that were requested by name, in conda's syntax.
-    indexes
-        pip options of the recipe that name package sources, for example ``extra-index-url https://…``.
-    system
-        Whether the layer changes files outside ``/opt/argosy``: then a bind mount of that folder is not enough.
-    known_as, labels
-        Layout and labels of another tool that the image imitates: see `argosy.core.layout.PrefixLayout`.
-    unisolated
-        Packages that were built last, against the installed packages.
-    steps, stages
-        Other changes that a project file requested.
-    """
+    """The content of an image."""
 
     base: LockedBase
     tools: Tools
     time: int
+    """Modification time of all files, in seconds since 1970."""
     content: str
+    """``sha256:…`` of the layer's content."""
     python: str = ""
+    """Version of the base's Python; empty if the environment has no Python."""
     packages: tuple[LockedPackage, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     sources: tuple[LockedSource, ...] = ()
     notes: tuple[str, ...] = ()
     name: str = ""
+    """Name of the environment; may be empty."""
     requested: tuple[str, ...] = ()
+    """Conda packages that were requested by name, in conda's syntax."""
     indexes: tuple[str, ...] = ()
+    """pip options of the recipe that name package sources, for example ``extra-index-url https://…``."""
     system: bool = False
+    """Whether the layer changes files outside ``/opt/argosy``: then a bind mount of that folder is not enough."""
     known_as: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    """Layout and labels of another tool that the image imitates: see `argosy.core.layout.PrefixLayout`."""
     unisolated: tuple[str, ...] = ()
+    """Packages that were built last, against the installed packages."""
     steps: tuple[LockedStep, ...] = ()
     stages: tuple[LockedStage, ...] = ()
+    """Other changes that a project file requested."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -23,52 +23,35 @@ GROUPS = (SHAPE, LAUNCHER, SLURM, CONTAINER, PACKAGES, BASE, IMAGE, NODE, OUTPUT
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One option.
-
-    Attributes
-    ----------
-    group
-        Heading in the help.
-    help
-        Help text.
-    metavar
-        Name of the value in the help.
-    short
-        Short form, for example ``-N``.
-    synonyms
-        Names that Slurm, Apptainer or torchrun use for the option; the command line accepts them.
-    record
-        Record of the request that takes the value: ``shape``, ``slurm``, ``request``, ``container``, ``engine``, or
-        ``call`` if the value is an argument of the verb itself.
-    field
-        Field of that record; empty: the option's own name.
-    toml
-        Whether ``argosy.toml`` has a key of this name.
-    choices
-        Values that are accepted; empty: any.
-    bare
-        Value if the option is given without one.
-    path
-        Whether the value is a path: it is resolved against the current folder.
-    kind
-        Meaning of the value beyond its type: the command line completes and checks it.
-    config
-        Whether the configuration files and an environment variable can set a default (`argosy.recipes.user_config`).
-    """
+    """One option."""
 
     group: str
+    """Heading in the help."""
     help: str
+    """Help text."""
     metavar: str = ""
+    """Name of the value in the help."""
     short: str = ""
+    """Short form, for example ``-N``."""
     synonyms: tuple[str, ...] = ()
+    """Names that Slurm, Apptainer or torchrun use for the option; the command line accepts them."""
     record: Literal["shape", "slurm", "request", "container", "engine", "call"] = "request"
+    """Record of the request that takes the value: ``shape``, ``slurm``, ``request``, ``container``, ``engine``, or
+    ``call`` if the value is an argument of the verb itself."""
     field: str = ""
+    """Field of that record; empty: the option's own name."""
     toml: bool = True
+    """Whether ``argosy.toml`` has a key of this name."""
     choices: tuple[str, ...] = ()
+    """Values that are accepted; empty: any."""
     bare: str | int = ""
+    """Value if the option is given without one."""
     path: bool = False
+    """Whether the value is a path: it is resolved against the current folder."""
     kind: Literal["", "site", "time", "file", "folder"] = ""
+    """Meaning of the value beyond its type: the command line completes and checks it."""
     config: bool = False
+    """Whether the configuration files and an environment variable can set a default (`argosy.recipes.user_config`)."""
 
 
 def rows(table: Any) -> dict[str, Row]:

@@ -77,31 +77,21 @@ class PipSetting(msgspec.Struct, frozen=True):
 
 
 class PipConfig(msgspec.Struct, frozen=True):
-    """The effective configuration of pip on this machine.
-
-    Attributes
-    ----------
-    settings
-        One setting per key, sorted by key.
-    home
-        The user's home, for paths that begin with ``~``.
-    cwd
-        The folder for relative paths.
-    folders, files
-        Existing paths in the settings, absolute.
-    netrc
-        File with logins for hosts; may be empty.
-    proxies
-        Proxy variables of the environment.
-    """
+    """The effective configuration of pip on this machine."""
 
     settings: tuple[PipSetting, ...] = ()
+    """One setting per key, sorted by key."""
     home: str = "/"
+    """The user's home, for paths that begin with ``~``."""
     cwd: str = "/"
+    """The folder for relative paths."""
     folders: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    """Existing paths in the settings, absolute."""
     netrc: str = ""
+    """File with logins for hosts; may be empty."""
     proxies: tuple[tuple[str, str], ...] = ()
+    """Proxy variables of the environment."""
 
     def find(self, key: str) -> PipSetting | None:
         """Return a setting, or None."""

@@ -146,18 +146,12 @@ def project_schema() -> dict[str, Any]:
 
 
 class Project(msgspec.Struct, frozen=True):
-    """A valid project file.
-
-    Attributes
-    ----------
-    path
-        The file; paths in it are relative to its folder.
-    shown
-        Its name in messages.
-    """
+    """A valid project file."""
 
     path: Path
+    """The file; paths in it are relative to its folder."""
     shown: str
+    """Its name in messages."""
     text: str
     table: ProjectTable
 

@@ -154,21 +154,14 @@ def _parse_conda_lock(text: str, path: str, asked: tuple[str, ...], reading: _Re
 
 
 class LockKind(msgspec.Struct, frozen=True):
-    """A lock of another tool.
-
-    Attributes
-    ----------
-    name
-        Its usual name.
-    parse
-        Parses text, path, and the names in brackets.
-    pattern
-        All of its names; empty if it has one.
-    """
+    """A lock of another tool."""
 
     name: str
+    """Its usual name."""
     parse: Callable[[str, str, tuple[str, ...], _Reading], Part]
+    """Parses text, path, and the names in brackets."""
     pattern: str = ""
+    """All of its names; empty if it has one."""
 
 
 LOCKS = (

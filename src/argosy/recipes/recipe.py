@@ -53,40 +53,28 @@ class PipIndex(msgspec.Struct, frozen=True):
 
 
 class PipLine(msgspec.Struct, frozen=True):
-    """One requested pip package.
-
-    Attributes
-    ----------
-    text
-        The line as written, without expanded variables, for messages.
-    name
-        Normalised name. It is empty if only the package itself contains it (a path, a bare URL).
-    spec
-        Requirement for uv with expanded variables; may contain a secret. Empty for a local package, see `path`.
-    path
-        Path of a local package: as written, or absolute after `argosy.recipes.read` has found it.
-    extras, marker
-        Extras and marker of a local package, for example ``[test,gpu]`` and ``python_version < "3.12"``.
-    hashes
-        Accepted hashes, for example ``sha256:…``.
-    settings
-        ``KEY=VALUE`` for the package's build backend.
-    index
-        The only index that may provide the package; None means any.
-    """
+    """One requested pip package."""
 
     text: str
+    """The line as written, without expanded variables, for messages."""
     name: str
+    """Normalised name. It is empty if only the package itself contains it (a path, a bare URL)."""
     kind: PipKind
     where: Where
     spec: str = ""
+    """Requirement for uv with expanded variables; may contain a secret. Empty for a local package, see `path`."""
     path: str = ""
+    """Path of a local package: as written, or absolute after `argosy.recipes.read` has found it."""
     extras: str = ""
     marker: str = ""
+    """Extras and marker of a local package, for example ``[test,gpu]`` and ``python_version < "3.12"``."""
     editable: bool = False
     hashes: tuple[str, ...] = ()
+    """Accepted hashes, for example ``sha256:…``."""
     settings: tuple[str, ...] = ()
+    """``KEY=VALUE`` for the package's build backend."""
     index: PipIndex | None = None
+    """The only index that may provide the package; None means any."""
 
     @property
     def requirement(self) -> str:
@@ -130,34 +118,21 @@ Entry = PipLine | PipOption | Include
 
 
 class CondaSpec(msgspec.Struct, frozen=True):
-    """One conda package.
-
-    Attributes
-    ----------
-    version
-        Normalised: ``=1.26`` (1.26 and 1.26.*), ``==1.26.4`` (exactly), ``>=1,<2``, ``>=1|==0.9``; empty means any.
-    build
-        Glob pattern for the build string.
-    extra
-        Other keys in brackets, and ``url`` if the package is given by its address.
-    """
+    """One conda package."""
 
     name: str
     version: str
+    """Normalised: ``=1.26`` (1.26 and 1.26.*), ``==1.26.4`` (exactly), ``>=1,<2``, ``>=1|==0.9``; empty means any."""
     build: str
+    """Glob pattern for the build string."""
     channel: str
     where: Where
     extra: tuple[tuple[str, str], ...] = ()
+    """Other keys in brackets, and ``url`` if the package is given by its address."""
 
 
 class CondaPin(msgspec.Struct, frozen=True):
-    """One exact conda package file, with its address and digest.
-
-    Attributes
-    ----------
-    sha256, md5
-        Hexadecimal digits; one may be empty.
-    """
+    """One exact conda package file, with its address and digest."""
 
     name: str
     version: str
@@ -166,6 +141,7 @@ class CondaPin(msgspec.Struct, frozen=True):
     where: Where
     sha256: str = ""
     md5: str = ""
+    """Hexadecimal digits; one may be empty."""
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -191,82 +167,56 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """The requests that a file and a whole recipe have in common.
-
-    Attributes
-    ----------
-    overrides
-        Requirements that replace those of other packages, as in uv.
-    conda
-        Packages that only conda can install.
-    conda_pins
-        Exact conda packages of a lock: all packages that conda installs, including Python.
-    interpreter
-        Specifications of ``python`` and ``pip``, which the base's own Python may satisfy.
-    options
-        pip options in the order of the files; later ones win.
-    unisolated
-        Names of packages that are built last, against the installed packages, for example extensions of torch.
-    """
+    """The requests that a file and a whole recipe have in common."""
 
     name: str = ""
     pip: tuple[PipLine, ...] = ()
     constraints: tuple[PipLine, ...] = ()
     overrides: tuple[PipLine, ...] = ()
+    """Requirements that replace those of other packages, as in uv."""
     options: tuple[PipOption, ...] = ()
+    """pip options in the order of the files; later ones win."""
     conda: tuple[CondaSpec, ...] = ()
+    """Packages that only conda can install."""
     conda_pins: tuple[CondaPin, ...] = ()
+    """Exact conda packages of a lock: all packages that conda installs, including Python."""
     interpreter: tuple[CondaSpec, ...] = ()
+    """Specifications of ``python`` and ``pip``, which the base's own Python may satisfy."""
     channels: tuple[Channel, ...] = ()
     sources: tuple[Source, ...] = ()
     notes: tuple[Note, ...] = ()
     unisolated: tuple[str, ...] = ()
+    """Names of packages that are built last, against the installed packages, for example extensions of torch."""
 
 
 class Part(Requests, frozen=True):
-    """The requests of one file and of the files that it includes.
-
-    Attributes
-    ----------
-    includes
-        Included files that were not read yet.
-    complete
-        Whether the file is a lock of all pip packages, so that their requirements are already resolved.
-    """
+    """The requests of one file and of the files that it includes."""
 
     python: tuple[Asked, ...] = ()
     variables: tuple[Asked, ...] = ()
     includes: tuple[Include, ...] = ()
+    """Included files that were not read yet."""
     complete: bool = False
+    """Whether the file is a lock of all pip packages, so that their requirements are already resolved."""
 
 
 class Recipe(Requests, frozen=True):
-    """The merged requests of all files.
-
-    Attributes
-    ----------
-    python
-        Requested version in conda's syntax (``=3.11``, ``>=3.10,<3.12``); empty means any.
-    python_where
-        Position of that request; None if there is none.
-    conda_limits
-        Constraints for conda packages that may be needed, for example the versions of an earlier lock.
-    exact
-        Whether `pip` and `conda_pins` list everything to install, as the recipe of an Argosy lock does. The `text` of
-        each pip line is then ``name==version``, even if it is installed from an address.
-    requested
-        The conda specifications from which an exact recipe was locked.
-    replaceable
-        Names of packages of the base that another version may replace.
-    """
+    """The merged requests of all files."""
 
     python: str = ""
+    """Requested version in conda's syntax (``=3.11``, ``>=3.10,<3.12``); empty means any."""
     python_where: Where | None = None
+    """Position of that request; None if there is none."""
     conda_limits: tuple[CondaSpec, ...] = ()
+    """Constraints for conda packages that may be needed, for example the versions of an earlier lock."""
     variables: tuple[tuple[str, str], ...] = ()
     exact: bool = False
+    """Whether `pip` and `conda_pins` list everything to install, as the recipe of an Argosy lock does. The `text`
+    of each pip line is then ``name==version``, even if it is installed from an address."""
     requested: tuple[str, ...] = ()
+    """The conda specifications from which an exact recipe was locked."""
     replaceable: tuple[str, ...] = ()
+    """Names of packages of the base that another version may replace."""
 
     @property
     def wants_conda(self) -> bool:

@@ -156,15 +156,10 @@ def _describe_step(name: str, locked: LockedStep | None, now: LockedStep | None)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One difference between two locks; a value is empty if only the other lock has it.
-
-    Attributes
-    ----------
-    what
-        ``package``, ``variable``, or a key of the lock: ``base``, ``python``, ``content``.
-    """
+    """One difference between two locks; a value is empty if only the other lock has it."""
 
     what: str
+    """``package``, ``variable``, or a key of the lock: ``base``, ``python``, ``content``."""
     name: str
     before: str
     after: str

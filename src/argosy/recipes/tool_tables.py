@@ -26,21 +26,14 @@ FILE = "pyproject.toml"
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """Projects that are locked together.
-
-    Attributes
-    ----------
-    root
-        Folder of the lock and of the project file that lists the members.
-    members
-        Folder of each project, by the project's name.
-    uv
-        The root's table ``tool.uv``.
-    """
+    """Projects that are locked together."""
 
     root: Path
+    """Folder of the lock and of the project file that lists the members."""
     members: Mapping[str, Path]
+    """Folder of each project, by the project's name."""
     uv: Mapping[str, Any]
+    """The root's table ``tool.uv``."""
 
     @property
     def sources(self) -> dict[str, Any]:

@@ -37,17 +37,12 @@ KEYS: Mapping[str, str] = {name: row.help for name, row in ROWS.items()} | dict(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A configured value.
-
-    Attributes
-    ----------
-    source
-        Name of the variable, or file and line.
-    """
+    """A configured value."""
 
     key: str
     value: str
     source: str
+    """Name of the variable, or file and line."""
 
 
 def variable_name(key: str) -> str:

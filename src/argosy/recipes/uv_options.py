@@ -138,27 +138,18 @@ def _add_format(value: str, target: list[str], other: list[str]) -> None:
 
 
 class UvSettings(msgspec.Struct, frozen=True):
-    """Arguments and variables for uv.
-
-    Attributes
-    ----------
-    arguments
-        Arguments for ``uv pip install`` and ``uv pip compile``, without secrets.
-    environment
-        Variables, possibly with secrets; never print them.
-    local_paths
-        Folders and files that must be visible where uv runs.
-    notes
-        Differences from pip and ignored settings.
-    own
-        More arguments for the installation: indexes that serve only packages that name them.
-    """
+    """Arguments and variables for uv."""
 
     arguments: tuple[str, ...] = ()
+    """Arguments for ``uv pip install`` and ``uv pip compile``, without secrets."""
     environment: tuple[tuple[str, str], ...] = ()
+    """Variables, possibly with secrets; never print them."""
     local_paths: tuple[str, ...] = ()
+    """Folders and files that must be visible where uv runs."""
     notes: tuple[str, ...] = ()
+    """Differences from pip and ignored settings."""
     own: tuple[str, ...] = ()
+    """More arguments for the installation: indexes that serve only packages that name them."""
 
     def __repr__(self) -> str:
         """Render without the variables, which may contain secrets."""

@@ -57,22 +57,15 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class DevRecipe(msgspec.Struct, frozen=True):
-    """A recipe of the changes of a writable image.
-
-    Attributes
-    ----------
-    base
-        The image, as `argosy build` finds it from the folder of the recipe.
-    apt, pip
-        Packages that were installed, and requirements of Python packages that were installed or changed.
-    removed
-        Python packages of the image that were uninstalled; a recipe cannot remove them.
-    """
+    """A recipe of the changes of a writable image."""
 
     base: str
+    """The image, as `argosy build` finds it from the folder of the recipe."""
     apt: tuple[str, ...]
     pip: tuple[str, ...]
+    """Packages that were installed, and requirements of Python packages that were installed or changed."""
     removed: tuple[str, ...] = ()
+    """Python packages of the image that were uninstalled; a recipe cannot remove them."""
 
 
 def refuse_existing(folder: Path) -> None:

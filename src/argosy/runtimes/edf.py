@@ -38,19 +38,13 @@ SAFE = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class Edf(msgspec.Struct, frozen=True):
-    """Contents of an EDF.
-
-    Attributes
-    ----------
-    image
-        A squashfs file, or a reference as enroot writes it: ``nvcr.io#nvidia/pytorch:24.03-py3``.
-    mounts
-        ``SOURCE:TARGET[:FLAGS]`` each.
-    """
+    """Contents of an EDF."""
 
     image: Word = ""
+    """A squashfs file, or a reference as enroot writes it: ``nvcr.io#nvidia/pytorch:24.03-py3``."""
     base: tuple[str, ...] = ()
     mounts: tuple[Word, ...] = ()
+    """``SOURCE:TARGET[:FLAGS]`` each."""
     workdir: Word = ""
     entrypoint: bool = True
     writable: bool = True

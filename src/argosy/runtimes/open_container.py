@@ -214,22 +214,15 @@ def _unpack(parts: list[_Part], session: Session) -> tuple[str, ...]:
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """The base or the layer of an image, or both.
-
-    Attributes
-    ----------
-    name
-        Description for users.
-    shared
-        Whether its tree is cached by its bytes, so that images share it; else by the file's identity.
-    claim
-        The digest that the image records for a shared part, or empty.
-    """
+    """The base or the layer of an image, or both."""
 
     source: Source | FlatLayer
     name: str
+    """Description for users."""
     shared: bool = False
+    """Whether its tree is cached by its bytes, so that images share it; else by the file's identity."""
     claim: str = ""
+    """The digest that the image records for a shared part, or empty."""
 
     def key(self, session: Session, *, dry: bool = False) -> str:
         """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records."""

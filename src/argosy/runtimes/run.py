@@ -55,27 +55,19 @@ NOTES = "notes"
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """A request of `argosy run`; without a command, of `argosy shell`.
-
-    Attributes
-    ----------
-    dev
-        Whether the image is writable: a folder of the project keeps the changes.
-    dev_folder
-        That folder; empty means one below ``.argosy/dev`` in the current directory.
-    fakeroot
-        Whether an ordinary user is root in the writable image.
-    save_recipe
-        Folder for a project with the packages that were installed; empty for none.
-    """
+    """A request of `argosy run`; without a command, of `argosy shell`."""
 
     image: str
     command: tuple[str, ...]
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
     dev: bool = False
+    """Whether the image is writable: a folder of the project keeps the changes."""
     dev_folder: str = ""
+    """That folder; empty means one below ``.argosy/dev`` in the current directory."""
     fakeroot: bool = False
+    """Whether an ordinary user is root in the writable image."""
     save_recipe: str = ""
+    """Folder for a project with the packages that were installed; empty for none."""
 
 
 def read_container_request(given: Mapping[str, Any], session: Session) -> ContainerRequest:

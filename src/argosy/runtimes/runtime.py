@@ -73,45 +73,30 @@ PASSED_PATTERNS = {"PREFIXES": "|".join(VARIABLE_PREFIXES), "NAMES": "|".join(RA
 
 
 class Traits(msgspec.Struct, frozen=True):
-    """Capabilities of a runtime, for planning.
-
-    Attributes
-    ----------
-    images
-        Kinds of image that it starts.
-    store
-        How to write a reference to its own image store; empty if it has none.
-    caller
-        Text: the part of the caller's environment that enters the container.
-    unlike
-        Text: how it differs from the common policy; empty if it does not.
-    by_srun
-        Whether srun starts the containers, so that the runtime is a set of srun options instead of a program.
-    unpacks
-        Whether it needs unpacked root file systems instead of image files.
-    host_mpi
-        Whether the host's MPI can start ranks in it.
-    pmi2
-        Whether it keeps the file descriptor open through which srun and a rank use PMI2.
-    node_binds
-        Whether it accepts mounts whose source is only known on the compute node.
-    skips_binds
-        Whether it has an option for mounts that are skipped if the host does not have the path.
-    overlays
-        Whether it supports a writable overlay on an image (``--dev``).
-    """
+    """Capabilities of a runtime, for planning."""
 
     images: frozenset[ImageKind]
+    """Kinds of image that it starts."""
     caller: str
+    """Text: the part of the caller's environment that enters the container."""
     unlike: str = ""
+    """Text: how it differs from the common policy; empty if it does not."""
     store: str = ""
+    """How to write a reference to its own image store; empty if it has none."""
     by_srun: bool = False
+    """Whether srun starts the containers, so that the runtime is a set of srun options instead of a program."""
     unpacks: bool = False
+    """Whether it needs unpacked root file systems instead of image files."""
     host_mpi: bool = True
+    """Whether the host's MPI can start ranks in it."""
     pmi2: bool = True
+    """Whether it keeps the file descriptor open through which srun and a rank use PMI2."""
     node_binds: bool = False
+    """Whether it accepts mounts whose source is only known on the compute node."""
     skips_binds: bool = False
+    """Whether it has an option for mounts that are skipped if the host does not have the path."""
     overlays: bool = False
+    """Whether it supports a writable overlay on an image (``--dev``)."""
 
 
 class Runtime(Protocol):

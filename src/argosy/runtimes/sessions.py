@@ -34,18 +34,13 @@ FOLDER = "sessions"
 
 
 class DetachedSession(msgspec.Struct, frozen=True):
-    """A container that a process holds.
-
-    Attributes
-    ----------
-    owner
-        The process that holds it, and its machine.
-    """
+    """A container that a process holds."""
 
     name: str
     image: str
     runtime: str
     owner: Owner
+    """The process that holds it, and its machine."""
 
     @property
     def state(self) -> str:

@@ -55,27 +55,19 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Slimming(msgspec.Struct, frozen=True):
-    """The files of an image that a command did not open.
-
-    Attributes
-    ----------
-    code
-        Exit code of the command.
-    groups
-        All packages and folders, the largest total size of unopened files first.
-    packages, folders
-        Those without any opened file: Python packages by the name of their folder, other folders by path.
-    results
-        Opened files that belong to no package manager; a stage of a project file would copy them.
-    """
+    """The files of an image that a command did not open."""
 
     image: str
     command: tuple[str, ...]
     code: int
+    """Exit code of the command."""
     groups: tuple[Group, ...]
+    """All packages and folders, the largest total size of unopened files first."""
     packages: tuple[str, ...]
     folders: tuple[str, ...]
+    """Those without any opened file: Python packages by the name of their folder, other folders by path."""
     results: tuple[str, ...]
+    """Opened files that belong to no package manager; a stage of a project file would copy them."""
 
 
 def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimming:

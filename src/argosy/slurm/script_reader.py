@@ -23,65 +23,44 @@ from argosy.slurm.script_words import Part, Word, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One statement of a script.
-
-    Attributes
-    ----------
-    line, end
-        First and last line, from 1.
-    kind
-        ``command``, ``assignment``, or ``compound`` for loops, conditions, functions and everything else.
-    text
-        The statement as it is written.
-    words
-        The words of a command.
-    assigned
-        Variables that an assignment sets, or that precede a command: name and words. The first part of a value that
-        ``+=`` appends, and the value that ``export NAME`` leaves as it is, are the variable itself.
-    exported
-        Whether the assignment exports its variables.
-    redirects
-        Redirections of a command's output, as they are written.
-    inputs
-        Files that the command reads as its standard input.
-    background
-        Whether ``&`` follows the command.
-    condition
-        ``&&`` or ``||`` if it stands before the statement: the statement depends on the one before it.
-    commands
-        Names of the commands inside a compound statement.
-    """
+    """One statement of a script."""
 
     line: int
     end: int
+    """First and last line, from 1."""
     kind: Literal["command", "assignment", "compound"]
+    """``command``, ``assignment``, or ``compound`` for loops, conditions, functions and everything else."""
     text: str
+    """The statement as it is written."""
     words: tuple[Word, ...] = ()
+    """The words of a command."""
     assigned: tuple[tuple[str, tuple[Word, ...]], ...] = ()
+    """Variables that an assignment sets, or that precede a command: name and words. The first part of a value that
+    ``+=`` appends, and the value that ``export NAME`` leaves as it is, are the variable itself."""
     exported: bool = False
+    """Whether the assignment exports its variables."""
     redirects: str = ""
+    """Redirections of a command's output, as they are written."""
     inputs: tuple[Word, ...] = ()
+    """Files that the command reads as its standard input."""
     background: bool = False
+    """Whether ``&`` follows the command."""
     condition: str = ""
+    """``&&`` or ``||`` if it stands before the statement: the statement depends on the one before it."""
     commands: tuple[str, ...] = ()
+    """Names of the commands inside a compound statement."""
 
 
 class JobScript(msgspec.Struct, frozen=True):
-    """A job script: options that sbatch reads, those below the first command, and the statements in order.
-
-    Attributes
-    ----------
-    commands
-        Every command and assignment at any depth, also in loops, functions and ``$(…)``, without here-documents.
-    texts
-        First and last line of each here-document, and of each quoted text from its second line.
-    """
+    """A job script: options that sbatch reads, those below the first command, and the statements in order."""
 
     options: tuple[Option, ...]
     late_options: tuple[Option, ...]
     statements: tuple[Statement, ...]
     commands: tuple[Statement, ...] = ()
+    """Every command and assignment at any depth, also in loops, functions and ``$(…)``, without here-documents."""
     texts: tuple[tuple[int, int], ...] = ()
+    """First and last line of each here-document, and of each quoted text from its second line."""
 
 
 SHELL = re.compile(r"#!.*\b(?:ba|da|k|mk|z|a)?sh\b")

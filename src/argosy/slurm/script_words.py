@@ -14,31 +14,21 @@ PartKind = Literal["text", "variable", "shell"]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a word.
-
-    Attributes
-    ----------
-    kind
-        ``text``: plain text; ``variable``: a variable by its name; ``shell``: anything else that the shell expands,
-        for example ``$(date)`` or ``*.py``, as it is written.
-    text
-        The text, the variable's name, or the expression.
-    default
-        Text after ``:-`` in ``${NAME:-text}`` or ``${NAME:=text}``; None if there is none.
-    quoted
-        Whether the part is inside double quotes, so that its value is not split into words.
-    all_elements
-        Whether the part is all elements of an array (``${NAME[@]}``); ``$NAME`` is the first one.
-    assigns
-        Whether the variable gets the default as its value (``:=``).
-    """
+    """A part of a word."""
 
     kind: PartKind
+    """``text``: plain text; ``variable``: a variable by its name; ``shell``: anything else that the shell expands,
+    for example ``$(date)`` or ``*.py``, as it is written."""
     text: str
+    """The text, the variable's name, or the expression."""
     default: str | None = None
+    """Text after ``:-`` in ``${NAME:-text}`` or ``${NAME:=text}``; None if there is none."""
     quoted: bool = False
+    """Whether the part is inside double quotes, so that its value is not split into words."""
     all_elements: bool = False
+    """Whether the part is all elements of an array (``${NAME[@]}``); ``$NAME`` is the first one."""
     assigns: bool = False
+    """Whether the variable gets the default as its value (``:=``)."""
 
     @property
     def reference(self) -> str:

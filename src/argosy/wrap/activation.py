@@ -106,23 +106,16 @@ NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 
 class KernelRequest(msgspec.Struct, frozen=True):
-    """A request of `argosy wrap kernel`.
-
-    Attributes
-    ----------
-    to
-        A data folder of Jupyter; None for the user's own.
-    name, title
-        Name for commands, and title in menus; empty for the name of the prefix.
-    force
-        Whether to replace a kernel of that name that starts another program.
-    """
+    """A request of `argosy wrap kernel`."""
 
     prefix: Path
     to: Path | None = None
+    """A data folder of Jupyter; None for the user's own."""
     name: str = ""
     title: str = ""
+    """Name for commands, and title in menus; empty for the name of the prefix."""
     force: bool = False
+    """Whether to replace a kernel of that name that starts another program."""
 
 
 def add_kernel(request: KernelRequest, session: Session) -> Path:

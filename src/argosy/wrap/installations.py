@@ -93,25 +93,17 @@ UNPACK = "bin/conda-unpack"
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """An installation in an image.
-
-    Attributes
-    ----------
-    at
-        Its path in the container.
-    needs
-        Requirements of its programs.
-    inside
-        Its programs and their neighbours, listed on disk: in a container, folders of the host might hide them.
-    base
-        The base that was used.
-    """
+    """An installation in an image."""
 
     image: Path
     at: str
+    """Its path in the container."""
     needs: Needs
+    """Requirements of its programs."""
     inside: InContainer
+    """Its programs and their neighbours, listed on disk: in a container, folders of the host might hide them."""
     base: str
+    """The base that was used."""
 
 
 def pack_folder(recipe: PrefixRecipe, folder: Path, session: Session) -> Placed:

@@ -19,76 +19,54 @@ class SourceKind(StrEnum):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the commands of a prefix start; each version inherits it.
-
-    Attributes
-    ----------
-    paths
-        Folders and programs in the image whose commands are wrapped, in the order of a PATH. Empty means the
-        environment that Argosy built.
-    binds
-        Further bind mounts, as with ``--bind``.
-    variables
-        Variables to set in the container.
-    gpu
-        With ``auto``, each start looks for the devices of the node.
-    host
-        Whether the container shows the host's own file systems, with its system folders.
-    runtime
-        Name of a runtime; empty for the first one that the machine has.
-    """
+    """How the commands of a prefix start; each version inherits it."""
 
     paths: tuple[str, ...] = ()
+    """Folders and programs in the image whose commands are wrapped, in the order of a PATH. Empty means the
+    environment that Argosy built."""
     binds: tuple[Bind, ...] = ()
+    """Further bind mounts, as with ``--bind``."""
     variables: tuple[tuple[str, str], ...] = ()
+    """Variables to set in the container."""
     gpu: GpuMode = GpuMode.AUTO
+    """With ``auto``, each start looks for the devices of the node."""
     host: bool = False
+    """Whether the container shows the host's own file systems, with its system folders."""
     runtime: str = ""
+    """Name of a runtime; empty for the first one that the machine has."""
 
 
 class PrefixRecipe(msgspec.Struct, frozen=True):
     """How the image of a version was made; stored, so that an update can repeat it.
 
-    Attributes
-    ----------
-    kind
-        Kind of the sources.
-    sources
-        Absolute paths of files, or the one image or folder as the user wrote it.
-    base
-        The base of a build.
-    added
-        Requirements that updates added, as pip reads them.
-    at
-        Path of an installation in the container: the path that its files contain.
-    copy
-        Whether an image outside the prefix is copied into it.
-    flatten, cuda, site, torch_backend, unisolated, replaceable
-        As for a build.
-    before, after
-        Scripts to run in the container before and after the installation.
-    own_python
-        Whether conda always installs the Python of an environment file: with ``--host``, that of the base is hidden.
-    default_base
-        Whether the user gave no base: Argosy uses another one if it cannot create this one here.
+    Fields without a description are those of a build.
     """
 
     kind: SourceKind
+    """Kind of the sources."""
     sources: tuple[str, ...]
+    """Absolute paths of files, or the one image or folder as the user wrote it."""
     base: str = ""
+    """The base of a build."""
     added: tuple[str, ...] = ()
+    """Requirements that updates added, as pip reads them."""
     at: str = ""
+    """Path of an installation in the container: the path that its files contain."""
     copy: bool = False
+    """Whether an image outside the prefix is copied into it."""
     flatten: bool | None = None
     cuda: str = ""
     site: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    """Scripts to run in the container before and after the installation."""
     torch_backend: str = ""
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
     own_python: bool = False
+    """Whether conda always installs the Python of an environment file: with ``--host``, that of the base is hidden."""
     default_base: bool = False
+    """Whether the user gave no base: Argosy uses another one if it cannot create this one here."""
 
     def __str__(self) -> str:
         """Return a short description."""
@@ -106,22 +84,15 @@ class WrapRequest(msgspec.Struct, frozen=True):
 
 
 class UpdateRequest(msgspec.Struct, frozen=True):
-    """A request of `argosy wrap update`.
-
-    Attributes
-    ----------
-    packages
-        Requirements to add.
-    files
-        Environment files. A file replaces one of the same name; other files are added.
-    image
-        Another image, or the same one at another path, for a prefix that wraps an image.
-    """
+    """A request of `argosy wrap update`."""
 
     prefix: Path
     packages: tuple[str, ...] = ()
+    """Requirements to add."""
     files: tuple[str, ...] = ()
+    """Environment files. A file replaces one of the same name; other files are added."""
     image: str = ""
+    """Another image, or the same one at another path, for a prefix that wraps an image."""
     after: tuple[str, ...] = ()
 
 
@@ -133,104 +104,70 @@ class Wrapped(msgspec.Struct, frozen=True):
 
 
 class InContainer(msgspec.Struct, frozen=True):
-    """Facts about an image, from one start of its container.
-
-    Attributes
-    ----------
-    programs
-        Paths of programs, in the requested order.
-    missing
-        Requested paths that do not exist, or contain no program.
-    path
-        The PATH that the image sets.
-    neighbours
-        Files and folders next to the first folder of programs, for example ``lib`` and ``pyvenv.cfg``.
-    folders
-        Folders at the image's root that are not empty.
-    python
-        Target of ``python`` in the first folder, with links resolved, or empty.
-    venv
-        Settings of ``pyvenv.cfg`` next to the first folder; empty if the environment is not a venv.
-    glibc
-        Version of glibc in the image; empty if it has another C library.
-    """
+    """Facts about an image, from one start of its container."""
 
     programs: tuple[str, ...]
+    """Paths of programs, in the requested order."""
     missing: tuple[str, ...] = ()
+    """Requested paths that do not exist, or contain no program."""
     path: str = ""
+    """The PATH that the image sets."""
     neighbours: tuple[str, ...] = ()
+    """Files and folders next to the first folder of programs, for example ``lib`` and ``pyvenv.cfg``."""
     folders: tuple[str, ...] = ()
+    """Folders at the image's root that are not empty."""
     python: str = ""
+    """Target of ``python`` in the first folder, with links resolved, or empty."""
     venv: tuple[tuple[str, str], ...] = ()
+    """Settings of ``pyvenv.cfg`` next to the first folder; empty if the environment is not a venv."""
     glibc: str = ""
+    """Version of glibc in the image; empty if it has another C library."""
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """Requirements of the programs of an installation.
-
-    Attributes
-    ----------
-    program
-        A program of that architecture; empty if there is none.
-    glibc
-        The newest version of glibc's symbols in use, for example (2, 35); (0, 0) if none is.
-    by
-        The file that uses it.
-    """
+    """Requirements of the programs of an installation."""
 
     program: str = ""
+    """A program of that architecture; empty if there is none."""
     arch: str = ""
     glibc: tuple[int, int] = (0, 0)
+    """The newest version of glibc's symbols in use, for example (2, 35); (0, 0) if none is."""
     by: str = ""
+    """The file that uses it."""
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version of a prefix, as stored in ``wrap.json``.
-
-    Attributes
-    ----------
-    identity
-        Identifier of the prefix, the same in all versions. A wrapper uses it to find out that it is in the container.
-    made
-        Time of creation, in UTC.
-    reason
-        The command that made it, for example ``new`` or ``update: numpy``.
-    runtime
-        The runtime that starts its commands.
-    digest
-        Content digest of the image; empty if Argosy did not build it.
-    trees
-        Names of the folders in ``DIR/cache/trees`` that it needs.
-    """
+    """One version of a prefix, as stored in ``wrap.json``."""
 
     number: int
     identity: str
+    """Identifier of the prefix, the same in all versions. A wrapper uses it to find out that it is in the container."""
     made: str
+    """Time of creation, in UTC."""
     reason: str
+    """The command that made it, for example ``new`` or ``update: numpy``."""
     argosy: str
     recipe: PrefixRecipe
     settings: Settings
     runtime: str
+    """The runtime that starts its commands."""
     image: str
     digest: str = ""
+    """Content digest of the image; empty if Argosy did not build it."""
     size: int = 0
     trees: tuple[str, ...] = ()
+    """Names of the folders in ``DIR/cache/trees`` that it needs."""
     commands: tuple[Wrapped, ...] = ()
     notes: tuple[str, ...] = ()
     schema: int = 1
 
 
 class WrapReport(msgspec.Struct, frozen=True):
-    """Result of a change of a prefix.
-
-    Attributes
-    ----------
-    previous
-        Number of the version before; 0 for a new prefix.
-    """
+    """Result of a change of a prefix."""
 
     prefix: str
     version: Version
     previous: int = 0
+    """Number of the version before; 0 for a new prefix."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()

@@ -33,19 +33,13 @@ NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivat
 
 
 class CommandsPlan(msgspec.Struct, frozen=True):
-    """Commands of a prefix.
-
-    Attributes
-    ----------
-    links
-        Further entries of DIR in the container: name and target.
-    hidden
-        Commands that one of an earlier path hides: name, path of the chosen one, path of the hidden one.
-    """
+    """Commands of a prefix."""
 
     commands: tuple[Wrapped, ...]
     links: tuple[tuple[str, str], ...]
+    """Further entries of DIR in the container: name and target."""
     hidden: tuple[tuple[str, str, str], ...] = ()
+    """Commands that one of an earlier path hides: name, path of the chosen one, path of the hidden one."""
 
 
 def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") -> tuple[str, ...]:

@@ -45,35 +45,24 @@ class How(StrEnum):
 
 
 class RootEntry(msgspec.Struct, frozen=True):
-    """One entry of the root.
-
-    Attributes
-    ----------
-    source
-        For a mount: a path in the prefix's ``cache/trees``, or an absolute one. For a link: its target. Empty for an
-        empty folder.
-    """
+    """One entry of the root."""
 
     target: str
     how: How
     source: str = ""
+    """For a mount: a path in the prefix's ``cache/trees``, or an absolute one. For a link: its target. Empty for an
+    empty folder."""
 
 
 class Root(msgspec.Struct, frozen=True):
-    """Entries of a root without an overlay; if there are none, the root needs an overlay.
-
-    Attributes
-    ----------
-    folder
-        Name of the folder with merged files, in the cache; empty if there is none.
-    users, groups
-        Contents of the image's ``/etc/passwd`` and ``/etc/group``.
-    """
+    """Entries of a root without an overlay; if there are none, the root needs an overlay."""
 
     entries: tuple[RootEntry, ...] = ()
     folder: str = ""
+    """Name of the folder with merged files, in the cache; empty if there is none."""
     users: str = ""
     groups: str = ""
+    """Contents of the image's ``/etc/passwd`` and ``/etc/group``."""
 
 
 class _NeedsOverlay(Exception):

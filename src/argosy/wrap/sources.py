@@ -25,22 +25,15 @@ NO_NEEDS = Needs()
 
 
 class VersionImage(msgspec.Struct, frozen=True):
-    """The image in the folder of a version.
-
-    Attributes
-    ----------
-    recipe
-        How it was made, with the base that was used.
-    needs
-        Requirements of an installation on the base; empty for an image that was built here.
-    inside
-        Contents of an installation; None if a container of the image can list them.
-    """
+    """The image in the folder of a version."""
 
     image: Path
     recipe: PrefixRecipe
+    """How it was made, with the base that was used."""
     needs: Needs = NO_NEEDS
+    """Requirements of an installation on the base; empty for an image that was built here."""
     inside: InContainer | None = None
+    """Contents of an installation; None if a container of the image can list them."""
 
 
 def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionImage:

@@ -21,55 +21,40 @@ NO_ROOT = Root()
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Values of the shared file of a version, ``start.sh``.
-
-    Attributes
-    ----------
-    what
-        Description of the sources, for readers.
-    image
-        The image's file name in the version's folder.
-    elsewhere
-        Target of the image file if it is a link; empty otherwise.
-    path
-        PATH in the container, after the prefix's own commands.
-    drop
-        Variables of the caller to remove.
-    shadowed
-        Folders at the image's root that contain files of the image.
-    on_top
-        Whether venvs on top need a ``sitecustomize`` to see the packages of the image.
-    trees
-        Unpacked trees, the layer first: names in ``DIR/cache/trees``, or absolute paths (bwrap).
-    at
-        Path of an installation in the layer that mounts of the host would hide; empty otherwise.
-    root
-        Entries of the root for a start without an overlay, if that is possible (bwrap).
-    layer_part
-        Descriptor id of the layer if it must be mounted from the image file; 0 otherwise.
-    """
+    """Values of the shared file of a version, ``start.sh``."""
 
     number: int
     identity: str
     what: str
+    """Description of the sources, for readers."""
     runtime: str
     program: str
     image: str
+    """The image's file name in the version's folder."""
     elsewhere: str
+    """Target of the image file if it is a link; empty otherwise."""
     path: str
+    """PATH in the container, after the prefix's own commands."""
     drop: tuple[str, ...]
+    """Variables of the caller to remove."""
     shadowed: tuple[str, ...]
+    """Folders at the image's root that contain files of the image."""
     on_top: bool
+    """Whether venvs on top need a ``sitecustomize`` to see the packages of the image."""
     binds: tuple[Bind, ...]
     variables: tuple[tuple[str, str], ...]
     gpu: GpuMode
     host: bool
     attach: Attach = Attach.OVERLAY
     at: str = ""
+    """Path of an installation in the layer that mounts of the host would hide; empty otherwise."""
     layer_part: int = 0
+    """Descriptor id of the layer if it must be mounted from the image file; 0 otherwise."""
     trees: tuple[str, ...] = ()
+    """Unpacked trees, the layer first: names in ``DIR/cache/trees``, or absolute paths (bwrap)."""
     devices: Devices = NO_DEVICES
     root: Root = NO_ROOT
+    """Entries of the root for a start without an overlay, if that is possible (bwrap)."""
 
 
 def _render_visible(start: Start, mount: str) -> str:

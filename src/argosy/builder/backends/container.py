@@ -42,15 +42,7 @@ exec "$@"
 
 
 class BuildContainer(msgspec.Struct, frozen=True):
-    """Run programs in the root file system of a base.
-
-    Attributes
-    ----------
-    copy
-        The copy of the base that programs may change; None if the backend has an overlay, or changes are not kept.
-    uv
-        Version of the uv in the container; empty if there is none, or if it prints no version.
-    """
+    """Run programs in the root file system of a base."""
 
     backend: Choice
     rootfs: RootfsSpec
@@ -58,7 +50,9 @@ class BuildContainer(msgspec.Struct, frozen=True):
     session: Session
     binds: tuple[Bind, ...] = ()
     copy: CopiedBase | None = None
+    """The copy of the base that programs may change; None if the backend has an overlay, or changes are not kept."""
     uv: str = ""
+    """Version of the uv in the container; empty if there is none, or if it prints no version."""
 
     @property
     def shows_only_base(self) -> bool:

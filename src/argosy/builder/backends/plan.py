@@ -54,42 +54,28 @@ OWNERS = "owners.bpf"
 
 
 class RootfsSpec(msgspec.Struct, frozen=True):
-    """The root file system of a base for a build backend.
-
-    Attributes
-    ----------
-    image
-        The file with the base's squashfs.
-    offset
-        Position of the squashfs in that file, in bytes.
-    tree
-        The unpacked base, or empty.
-    changes
-        Folder with the folders ``up`` and ``work`` that keep changes of programs; empty to discard changes.  If the
-        tree is writable, a folder for temporary files.
-    writable
-        Whether `tree` is a copy that programs may change.
-    """
+    """The root file system of a base for a build backend."""
 
     image: str
+    """The file with the base's squashfs."""
     offset: int = 0
+    """Position of the squashfs in that file, in bytes."""
     tree: str = ""
+    """The unpacked base, or empty."""
     changes: str = ""
+    """Folder with the folders ``up`` and ``work`` that keep changes of programs; empty to discard changes.  If the
+    tree is writable, a folder for temporary files."""
     writable: bool = False
+    """Whether `tree` is a copy that programs may change."""
 
 
 class ExecSpec(msgspec.Struct, frozen=True):
-    """A program to run in the root file system of a base.
-
-    Attributes
-    ----------
-    variables
-        Its whole environment; PATH defaults to the usual folders.
-    """
+    """A program to run in the root file system of a base."""
 
     argv: Argv
     binds: tuple[Bind, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+    """Its whole environment; PATH defaults to the usual folders."""
 
 
 def list_backends(host: Host, asked: str = "") -> tuple[Choice, ...]:

@@ -29,16 +29,11 @@ Mark = tuple[int, ...]
 
 
 class CopiedBase(msgspec.Struct, frozen=True):
-    """The unpacked base of one build.
-
-    Attributes
-    ----------
-    marks
-        The marks of all entries before any program ran, by path below the tree.
-    """
+    """The unpacked base of one build."""
 
     tree: Path
     marks: dict[str, Mark]
+    """The marks of all entries before any program ran, by path below the tree."""
 
 
 def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> CopiedBase:

@@ -76,27 +76,18 @@ ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "con
 
 
 class Base(msgspec.Struct, frozen=True):
-    """A base that is ready to use.
-
-    Attributes
-    ----------
-    reference
-        As the user gave it.
-    opened
-        The image file: its base is copied byte for byte; the new layer contains its layer, if it has one.
-    digesting
-        Waits for `digest`, which is computed while the build continues.
-    added
-        Debian packages that were added for the environment.
-    how
-        The program that created it, and why; empty for an existing base.
-    """
+    """A base that is ready to use."""
 
     reference: str
+    """As the user gave it."""
     opened: OpenedImage
+    """The image file: its base is copied byte for byte; the new layer contains its layer, if it has one."""
     digesting: Callable[[], str]
+    """Waits for `digest`, which is computed while the build continues."""
     added: tuple[str, ...] = ()
+    """Debian packages that were added for the environment."""
     how: str = ""
+    """The program that created it, and why; empty for an existing base."""
 
     @property
     def image(self) -> Image:

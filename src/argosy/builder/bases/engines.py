@@ -63,21 +63,14 @@ ARCHIVE = "image.tar"
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """Options for an engine.
-
-    Attributes
-    ----------
-    arguments
-        Build arguments, ``NAME=VALUE``.
-    dockerfile
-        The Dockerfile of a context, if it has another name.
-    no_cache
-        Whether to ignore the engine's cache.
-    """
+    """Options for an engine."""
 
     arguments: tuple[str, ...] = ()
+    """Build arguments, ``NAME=VALUE``."""
     dockerfile: str = ""
+    """The Dockerfile of a context, if it has another name."""
     no_cache: bool = False
+    """Whether to ignore the engine's cache."""
 
     def __post_init__(self) -> None:
         """Refuse an argument without a name."""
@@ -87,16 +80,11 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
 
 class EngineOutput(msgspec.Struct, frozen=True):
-    """The result of an engine.
-
-    Attributes
-    ----------
-    how
-        The engine, and why it was chosen.
-    """
+    """The result of an engine."""
 
     file: Path
     how: str
+    """The engine, and why it was chosen."""
 
 
 def run_definition(

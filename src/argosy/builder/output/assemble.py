@@ -43,44 +43,29 @@ from argosy.recipes.lock import Lock, render_lock
 
 
 class Content(msgspec.Struct, frozen=True):
-    """A base and its layer.
-
-    Attributes
-    ----------
-    name
-        Name of the image, for formats that have one.
-    base
-        The squashfs of the root file system.
-    layer
-        The layer: its tree, its squashfs, or that of a flat image; None if the base holds everything.
-    arch
-        Go's name of the architecture.
-    time
-        Creation time of the output, in seconds since 1970.
-    older
-        Whether the base is a flat Argosy image that does not describe its own base: the new layer replaces its layer.
-    """
+    """A base and its layer."""
 
     name: str
+    """Name of the image, for formats that have one."""
     base: Source
+    """The squashfs of the root file system."""
     layer: FileSlice | FlatLayer | Path | None
+    """The layer: its tree, its squashfs, or that of a flat image; None if the base holds everything."""
     lock: Lock | None
     arch: str
+    """Go's name of the architecture."""
     time: int
+    """Creation time of the output, in seconds since 1970."""
     older: bool = False
+    """Whether the base is a flat Argosy image that does not describe its own base: the new layer replaces its layer."""
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """One squashfs of base and layer.
-
-    Attributes
-    ----------
-    base
-        The base whose files it contains unchanged; None if everything was packed again.
-    """
+    """One squashfs of base and layer."""
 
     pieces: tuple[Piece, ...]
     base: Source | None
+    """The base whose files it contains unchanged; None if everything was packed again."""
 
 
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:

@@ -68,21 +68,15 @@ class ExportRequest(msgspec.Struct, frozen=True):
 
 
 class ExportReport(msgspec.Struct, frozen=True):
-    """Report an export.
-
-    Attributes
-    ----------
-    size
-        Bytes of the output.
-    use
-        Lines that show how to use it.
-    """
+    """Report an export."""
 
     output: str
     form: str
     size: int
+    """Bytes of the output."""
     seconds: float
     use: tuple[str, ...]
+    """Lines that show how to use it."""
 
 
 def export_image(request: ExportRequest, session: Session) -> ExportReport:

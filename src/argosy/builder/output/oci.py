@@ -68,18 +68,12 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
-    """The values of an image configuration.
-
-    Attributes
-    ----------
-    arch
-        Go's name of the architecture.
-    time
-        Seconds since 1970.
-    """
+    """The values of an image configuration."""
 
     arch: str
+    """Go's name of the architecture."""
     time: int
+    """Seconds since 1970."""
     variables: tuple[tuple[str, str], ...]
     labels: tuple[tuple[str, str], ...]
     command: tuple[str, ...]
@@ -110,27 +104,18 @@ class _Counter:
 
 
 class Layering(msgspec.Struct, frozen=True):
-    """Options for writing a tree as a layer.
-
-    Attributes
-    ----------
-    made_by
-        Text for the image's history.
-    time
-        Time of every entry in seconds since 1970; None keeps each file's own time.
-    keep_owners
-        Whether to keep the owners on disk; otherwise everything belongs to root.
-    compress
-        Whether to compress the tar file with gzip.
-    under
-        The tree of the base, whose links the names follow.
-    """
+    """Options for writing a tree as a layer."""
 
     made_by: str
+    """Text for the image's history."""
     time: int | None = None
+    """Time of every entry in seconds since 1970; None keeps each file's own time."""
     keep_owners: bool = False
+    """Whether to keep the owners on disk; otherwise everything belongs to root."""
     compress: bool = False
+    """Whether to compress the tar file with gzip."""
     under: Path | None = None
+    """The tree of the base, whose links the names follow."""
 
 
 def write_layer(tree: Path, folder: Path, how: Layering) -> Layer:

@@ -34,20 +34,14 @@ from argosy.images.registry.skopeo import (
 
 
 class PushReport(msgspec.Struct, frozen=True):
-    """Report a push.
-
-    Attributes
-    ----------
-    reference
-        The reference with the digest in the registry, for a pull of exactly this image.
-    bytes
-        Size of the local image file; only blobs that the registry does not have are transferred.
-    """
+    """Report a push."""
 
     image: str
     reference: str
+    """The reference with the digest in the registry, for a pull of exactly this image."""
     digest: str
     bytes: int
+    """Size of the local image file; only blobs that the registry does not have are transferred."""
     seconds: float
 
 

@@ -47,24 +47,16 @@ State = tuple[int, int, int]
 
 
 class CondaCache(msgspec.Struct, frozen=True):
-    """Find and store packed conda packages.
-
-    Attributes
-    ----------
-    cache
-        Folder of the whole cache.
-    base
-        Digest of the base's squashfs: its libraries run the Python that compiles the modules.
-    tools
-        Versions of rattler and of mksquashfs.
-    python
-        SHA-256 of the environment's package of Python; empty if there is none.
-    """
+    """Find and store packed conda packages."""
 
     cache: Path
+    """Folder of the whole cache."""
     base: str
+    """Digest of the base's squashfs: its libraries run the Python that compiles the modules."""
     tools: tuple[str, ...]
+    """Versions of rattler and of mksquashfs."""
     python: str = ""
+    """SHA-256 of the environment's package of Python; empty if there is none."""
 
     def entry(self, package: CondaPackage) -> Path:
         """Return the folder for a packed package."""
@@ -133,19 +125,13 @@ def _folders_of(paths: Iterable[str]) -> set[str]:
 
 
 class CondaPacker(msgspec.Struct, frozen=True):
-    """Packs linked packages.
-
-    Attributes
-    ----------
-    layer
-        The tree with the linked packages.
-    work
-        Folder of its work files, mounted at `WORK_INSIDE`.
-    """
+    """Packs linked packages."""
 
     build_container: BuildContainer
     layer: Path
+    """The tree with the linked packages."""
     work: Path
+    """Folder of its work files, mounted at `WORK_INSIDE`."""
     cache: CondaCache
 
     def pack(

@@ -41,27 +41,18 @@ FIRST_BATCH, BATCH = 16, 40
 
 
 class Wheels(msgspec.Struct, frozen=True):
-    """The packages of a layer that are packed one by one.
-
-    Attributes
-    ----------
-    found
-        The packed wheels in the cache.
-    missing
-        The wheels that are still to be packed.
-    others
-        The other packages, which are installed into the layer's tree.
-    made
-        The wheels that this build packed.
-    trees
-        Folders of this build that nothing needs any more.
-    """
+    """The packages of a layer that are packed one by one."""
 
     found: tuple[PackedPackage, ...]
+    """The packed wheels in the cache."""
     missing: tuple[Pin, ...]
+    """The wheels that are still to be packed."""
     others: tuple[Pin, ...]
+    """The other packages, which are installed into the layer's tree."""
     made: tuple[PackedPackage, ...] = ()
+    """The wheels that this build packed."""
     trees: tuple[Path, ...] = ()
+    """Folders of this build that nothing needs any more."""
 
     @property
     def packed(self) -> tuple[PackedPackage, ...]:

@@ -48,32 +48,22 @@ TORCH = "torch"
 
 
 class PackageRecord(msgspec.Struct, frozen=True):
-    """The part of a wheel or a conda package, as the cache stores it.
-
-    Attributes
-    ----------
-    digest
-        SHA-256 of the part, with ``sha256:``.
-    entries
-        The entries of its files and folders, as `argosy.images.tree_digests` renders them.
-    size
-        Size of the unpacked files, in bytes.
-    requires
-        The requirements of the package.
-    altered
-        How files differ from the wheel's own list; empty if they do not.
-    meta
-        The record of a conda package, as JSON; empty for a wheel.
-    """
+    """The part of a wheel or a conda package, as the cache stores it."""
 
     name: str
     version: str
     digest: str
+    """SHA-256 of the part, with ``sha256:``."""
     entries: tuple[bytes, ...]
+    """The entries of its files and folders, as `argosy.images.tree_digests` renders them."""
     size: int
+    """Size of the unpacked files, in bytes."""
     requires: tuple[str, ...]
+    """The requirements of the package."""
     altered: str = ""
+    """How files differ from the wheel's own list; empty if they do not."""
     meta: bytes = b""
+    """The record of a conda package, as JSON; empty for a wheel."""
 
 
 class PackedPackage(msgspec.Struct, frozen=True):
@@ -90,27 +80,18 @@ class PackedPackage(msgspec.Struct, frozen=True):
 
 
 class WheelCache(msgspec.Struct, frozen=True):
-    """Find and store packed wheels.
-
-    Attributes
-    ----------
-    cache
-        Folder of the whole cache.
-    base
-        Digest of the base's squashfs.
-    tools
-        Versions of uv and of mksquashfs.
-    options
-        Options and variables that change how uv chooses or builds a package, or which checks it passes.
-    site
-        The site whose GPUs torch was checked for; the other wheels do not depend on it.
-    """
+    """Find and store packed wheels."""
 
     cache: Path
+    """Folder of the whole cache."""
     base: str
+    """Digest of the base's squashfs."""
     tools: tuple[str, ...]
+    """Versions of uv and of mksquashfs."""
     options: tuple[str, ...]
+    """Options and variables that change how uv chooses or builds a package, or which checks it passes."""
     site: str = ""
+    """The site whose GPUs torch was checked for; the other wheels do not depend on it."""
 
     def entry(self, pin: Pin) -> Path:
         """Return the folder for the packed wheel of a pin."""

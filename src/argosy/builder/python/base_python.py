@@ -58,28 +58,19 @@ first one counts, as on sys.path."""
 
 
 class BasePython(msgspec.Struct, frozen=True):
-    """The Python of a base.
-
-    Attributes
-    ----------
-    executable
-        Its path in the container.
-    packages
-        Normalised name and version of each package that it can import.
-    scripts
-        Console scripts of those packages: name and ``module:function``.
-    limits
-        Text of the constraint file in the base's ``PIP_CONSTRAINT``, which NVIDIA's images have.
-    build
-        Its ``sys.version``: version, build date and compiler.
-    """
+    """The Python of a base."""
 
     version: str
     executable: str
+    """Its path in the container."""
     packages: tuple[tuple[str, str], ...]
+    """Normalised name and version of each package that it can import."""
     scripts: tuple[tuple[str, str], ...]
+    """Console scripts of those packages: name and ``module:function``."""
     limits: str = ""
+    """Text of the constraint file in the base's ``PIP_CONSTRAINT``, which NVIDIA's images have."""
     build: str = ""
+    """Its ``sys.version``: version, build date and compiler."""
 
     def without(self, names: Collection[str]) -> BasePython:
         """Return a copy without some packages, which another version may hide."""

@@ -59,18 +59,12 @@ class Modules(msgspec.Struct, frozen=True):
 
 
 class BytecodeCache(msgspec.Struct, frozen=True):
-    """Cache byte code for one Python.
-
-    Attributes
-    ----------
-    folder
-        Folder in the cache.
-    python
-        The ``sys.version`` of the Python that loads the byte code.
-    """
+    """Cache byte code for one Python."""
 
     folder: Path
+    """Folder in the cache."""
     python: str
+    """The ``sys.version`` of the Python that loads the byte code."""
 
     @property
     def tag(self) -> str:

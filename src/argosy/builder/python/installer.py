@@ -48,32 +48,23 @@ files take five times as long, and as much again to remove them (ext4)."""
 
 
 class Installer(msgspec.Struct, frozen=True):
-    """Install packages into one layer.
-
-    Attributes
-    ----------
-    layer, work
-        The layer's tree, and a folder for small files; both on disk.
-    fresh
-        Whether to build packages again, because a cached build may belong to another torch.
-    activated
-        Shell text that runs before uv and its builds, and sets the environment's own variables.
-    prepare
-        Returns the pins to install for the chosen pins; None to install the chosen ones.
-    shared
-        Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
-        the cache, if nothing changes them later.  None to copy them.
-    """
+    """Install packages into one layer."""
 
     build_container: BuildContainer
     python: BasePython
     settings: UvSettings
     layer: Path
     work: Path
+    """The layer's tree, and a folder for small files; both on disk."""
     fresh: bool = False
+    """Whether to build packages again, because a cached build may belong to another torch."""
     activated: str = ""
+    """Shell text that runs before uv and its builds, and sets the environment's own variables."""
     prepare: PreparePins | None = None
+    """Returns the pins to install for the chosen pins; None to install the chosen ones."""
     shared: Path | None = None
+    """Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
+    the cache, if nothing changes them later.  None to copy them."""
 
     @property
     def choosing(self) -> tuple[str, ...]:

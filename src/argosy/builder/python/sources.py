@@ -134,19 +134,13 @@ def _asks_git(line: PipLine) -> bool:
 
 
 class GitAccess(msgspec.Struct, frozen=True):
-    """The settings of git and ssh on this machine.
-
-    Attributes
-    ----------
-    agent
-        Socket of the ssh agent, or empty.
-    config, known_hosts
-        The user's ssh files; empty if they do not exist.
-    """
+    """The settings of git and ssh on this machine."""
 
     agent: str = ""
+    """Socket of the ssh agent, or empty."""
     config: str = ""
     known_hosts: str = ""
+    """The user's ssh files; empty if they do not exist."""
 
 
 def find_git_access(host: Host) -> GitAccess:

@@ -51,21 +51,14 @@ DRIVER_CUDA = "12.8"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The machines that packages are chosen for.
-
-    Attributes
-    ----------
-    backend
-        Last part of the address of PyTorch's index (``cu128``); None for the usual indexes.
-    cuda
-        CUDA version for conda; empty if there is no NVIDIA GPU.
-    archspec
-        Instruction set; empty for the baseline of the architecture.
-    """
+    """The machines that packages are chosen for."""
 
     backend: Choice | None
+    """Last part of the address of PyTorch's index (``cu128``); None for the usual indexes."""
     cuda: Choice
+    """CUDA version for conda; empty if there is no NVIDIA GPU."""
     archspec: str = ""
+    """Instruction set; empty for the baseline of the architecture."""
 
 
 def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = "") -> Target:

@@ -202,19 +202,13 @@ STAGES = (
 
 
 class UvProgress(msgspec.Struct):
-    """Turn uv's output into progress lines.
-
-    Attributes
-    ----------
-    report
-        Receives each progress line.
-    sizes
-        Bytes of each file that uv lists; it does not list small ones.
-    """
+    """Turn uv's output into progress lines."""
 
     report: Callable[[str], None]
+    """Receives each progress line."""
     clock: Callable[[], float] = time.monotonic
     sizes: dict[str, float] = msgspec.field(default_factory=dict)
+    """Bytes of each file that uv lists; it does not list small ones."""
     ended: set[str] = msgspec.field(default_factory=set)
     begun: float = 0.0
 

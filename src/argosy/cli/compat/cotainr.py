@@ -41,25 +41,17 @@ def is_cotainr(arguments: list[str]) -> bool:
 
 
 class CotainrOptions(msgspec.Struct, frozen=True):
-    """The options of ``cotainr build`` that change the image.
-
-    Attributes
-    ----------
-    image_path
-        The image file to write.
-    base_image, system
-        The base, or its name in a site profile; exactly one is set.
-    conda_env
-        The environment file; None installs nothing.
-    force
-        Whether an existing image is replaced. Not an option of cotainr, which asks.
-    """
+    """The options of ``cotainr build`` that change the image."""
 
     image_path: Path
+    """The image file to write."""
     base_image: str = ""
     system: str = ""
+    """The base, or its name in a site profile; exactly one is set."""
     conda_env: Path | None = None
+    """The environment file; None installs nothing."""
     force: bool = False
+    """Whether an existing image is replaced. Not an option of cotainr, which asks."""
     accept_licenses: bool = False
 
 

@@ -47,25 +47,17 @@ ACTIVATE, COMPLETION, FISH = "tykky.sh", "tykky-completion.bash", "tykky.fish"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option of tykky.
-
-    Attributes
-    ----------
-    flags
-        Its names on the command line.
-    name
-        Field of `Arguments`.
-    at
-        The commands that have it, each with its subcommand.
-    value
-        Name of the value in the help; empty for a flag.
-    """
+    """An option of tykky."""
 
     flags: tuple[str, ...]
+    """Its names on the command line."""
     name: str
+    """Field of `Arguments`."""
     at: tuple[str, ...]
+    """The commands that have it, each with its subcommand."""
     help: str
     value: str = ""
+    """Name of the value in the help; empty for a flag."""
 
 
 OPTIONS = (
@@ -100,25 +92,16 @@ OPTIONS = (
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """The arguments of a command line; fields that the command does not have are empty.
-
-    Attributes
-    ----------
-    action
-        ``new``, ``update`` or ``advanced``.
-    what
-        The file, image, folder or prefix.
-    yaml
-        The user's configuration file.
-    notes
-        Notes about options without effect.
-    """
+    """The arguments of a command line; fields that the command does not have are empty."""
 
     program: str
     action: str
+    """``new``, ``update`` or ``advanced``."""
     what: str
+    """The file, image, folder or prefix."""
     prefix: str = ""
     yaml: str = ""
+    """The user's configuration file."""
     requirements: str = ""
     environ: str = ""
     paths: tuple[str, ...] = ()
@@ -128,6 +111,7 @@ class Arguments(msgspec.Struct, frozen=True):
     slim: bool = False
     mask: bool = False
     notes: tuple[str, ...] = ()
+    """Notes about options without effect."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -52,57 +52,39 @@ SYSTEM = ("bin", "etc", "lib", "lib64", "opt", "run", "sbin", "usr", "var")
 
 
 class Conf(msgspec.Struct, frozen=True):
-    """The settings of a configuration file.
-
-    Attributes
-    ----------
-    base
-        The base of a build; empty for the default.
-    isolate
-        Whether the host's system folders are hidden; None for the default of the command.
-    share
-        Whether an image is linked instead of copied.
-    prefix
-        Default of ``--prefix``.
-    files
-        Files to install, for ``advanced``.
-    mode
-        Kind of environment, for ``advanced``: ``conda``, ``venv``, ``conda_modify`` or ``venv_modify``.
-    environs
-        Files of variables.
-    before, after
-        Scripts to run before and after the installation.
-    """
+    """The settings of a configuration file."""
 
     base: str = ""
+    """The base of a build; empty for the default."""
     isolate: bool | None = None
+    """Whether the host's system folders are hidden; None for the default of the command."""
     share: bool = False
+    """Whether an image is linked instead of copied."""
     prefix: str = ""
+    """Default of ``--prefix``."""
     files: tuple[str, ...] = ()
+    """Files to install, for ``advanced``."""
     binds: tuple[Bind, ...] = ()
     paths: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     mode: str = ""
+    """Kind of environment, for ``advanced``: ``conda``, ``venv``, ``conda_modify`` or ``venv_modify``."""
     environs: tuple[str, ...] = ()
+    """Files of variables."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    """Scripts to run before and after the installation."""
 
 
 class LogSettings(msgspec.Struct, frozen=True):
-    """The variables of tykky that change messages and work files.
-
-    Attributes
-    ----------
-    work
-        Folder for work files of a build; empty for the default.
-    notes
-        Notes about variables without effect.
-    """
+    """The variables of tykky that change messages and work files."""
 
     work: str = ""
+    """Folder for work files of a build; empty for the default."""
     quiet: bool = False
     verbose: bool = False
     notes: tuple[str, ...] = ()
+    """Notes about variables without effect."""
 
 
 def merge_conf(site: Mapping[str, object], user: Mapping[str, object]) -> dict[str, object]:

@@ -15,31 +15,21 @@ DATA = Path(__file__).with_name("exceptions.toml")
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The meaning of an exception.
-
-    Attributes
-    ----------
-    match
-        Regular expression for the whole text of the exception: its name without the module, and its message.
-    code
-        Regular expression, searched in the user's line that raised it. Empty if any line fits.
-    package
-        Regular expression, searched in the name of the package that raised it. Empty if any fits.
-    says
-        The meaning of the exception. ``{name}`` is the text of the named group of `match` or `code`.
-    often
-        The usual reasons, the most frequent one first.
-    example, example_code
-        An exception, and the line that raises it.
-    """
+    """The meaning of an exception."""
 
     match: str
+    """Regular expression for the whole text of the exception: its name without the module, and its message."""
     code: str = ""
+    """Regular expression, searched in the user's line that raised it. Empty if any line fits."""
     package: str = ""
+    """Regular expression, searched in the name of the package that raised it. Empty if any fits."""
     says: str
+    """The meaning of the exception. ``{name}`` is the text of the named group of `match` or `code`."""
     often: tuple[str, ...] = ()
+    """The usual reasons, the most frequent one first."""
     example: str
     example_code: str = ""
+    """An exception, and the line that raises it."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -97,18 +97,13 @@ SILENT_ENDS = {128 + signal.SIGKILL: "killed", 128 + signal.SIGSEGV: "segfault",
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """A log, its known errors, and how the job ended or which rank failed first.
-
-    Attributes
-    ----------
-    hint
-        The next step for a job that failed without a known error; empty for others.
-    """
+    """A log, its known errors, and how the job ended or which rank failed first."""
 
     log: str
     errors: tuple[KnownError, ...]
     end: str = ""
     hint: str = ""
+    """The next step for a job that failed without a known error; empty for others."""
 
     @property
     def failed(self) -> bool:

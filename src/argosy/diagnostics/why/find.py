@@ -57,35 +57,25 @@ UNKNOWN = "not a known error; this is the first error of the failure"
 
 
 class KnownError(msgspec.Struct, frozen=True):
-    """A known error in a text.
-
-    Attributes
-    ----------
-    line
-        Number of the first line with the error, from 1.
-    text
-        That line, shortened.
-    times
-        Number of lines with the error.
-    rank
-        The rank that wrote that line; empty if the log does not show it.
-    below
-        The next lines of its message, if the error is only quoted; they often name the reason.
-    often
-        The usual reasons of the cause, the most frequent one first; empty if the log shows the reason.
-    """
+    """A known error in a text."""
 
     name: str
     level: str
     line: int
+    """Number of the first line with the error, from 1."""
     text: str
+    """That line, shortened."""
     times: int
+    """Number of lines with the error."""
     cause: str
     fix: str
     source: str
     rank: str = ""
+    """The rank that wrote that line; empty if the log does not show it."""
     below: tuple[str, ...] = ()
+    """The next lines of its message, if the error is only quoted; they often name the reason."""
     often: tuple[str, ...] = ()
+    """The usual reasons of the cause, the most frequent one first; empty if the log shows the reason."""
 
 
 def without_digits(lines: Iterable[str]) -> str:

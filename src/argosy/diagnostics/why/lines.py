@@ -51,21 +51,14 @@ NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a log.
-
-    Attributes
-    ----------
-    number
-        From 1. The parts of a progress bar share one, as in an editor.
-    text
-        Without the label of the rank.
-    rank
-        The rank that wrote it; empty if the log does not show it.
-    """
+    """A line of a log."""
 
     number: int
+    """From 1. The parts of a progress bar share one, as in an editor."""
     text: str
+    """Without the label of the rank."""
     rank: str = ""
+    """The rank that wrote it; empty if the log does not show it."""
 
 
 def split_lines(text: str) -> tuple[Line, ...]:

@@ -83,49 +83,34 @@ OTHER_VERSION = re.compile(r"has no attribute|unexpected keyword argument|positi
 
 
 class ProgramError(msgspec.Struct, frozen=True):
-    """An exception that ended the program.
-
-    Attributes
-    ----------
-    at
-        Line of its message, from 0.
-    """
+    """An exception that ended the program."""
 
     at: int
+    """Line of its message, from 0."""
     cause: str
     fix: str
     often: tuple[str, ...] = ()
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """An exception in a log.
-
-    Attributes
-    ----------
-    start, at
-        Lines, from 0, where its traceback begins and where its message is.
-    file, number
-        The user's line that raised it, or called the package that did.
-    code
-        The text of that line; empty if the log does not show it.
-    package
-        The package that raised it; empty for the user's code.
-    function
-        The function that raised it.
-    because
-        The exception from which the program raised this one, with its message; empty if there is none.
-    """
+    """An exception in a log."""
 
     start: int
     at: int
+    """Lines, from 0, where its traceback begins and where its message is."""
     name: str
     message: str = ""
     file: str = ""
     number: str = ""
+    """The user's line that raised it, or called the package that did."""
     code: str = ""
+    """The text of that line; empty if the log does not show it."""
     package: str = ""
+    """The package that raised it; empty for the user's code."""
     function: str = ""
+    """The function that raised it."""
     because: str = ""
+    """The exception from which the program raised this one, with its message; empty if there is none."""
 
 
 class Frame(msgspec.Struct, frozen=True):

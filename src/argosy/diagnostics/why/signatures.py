@@ -32,46 +32,33 @@ Level = Literal["cause", "maybe", "end", "symptom", "warning"]
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A known error.
-
-    Attributes
-    ----------
-    match
-        Regular expression, searched in each line. ``{name}`` in cause and fix is the text of its named group.
-    needs
-        Words without digits. A line that matches contains at least one of them; empty if that is unknown.
-    also, unless
-        Regular expressions, searched in the whole log. The signature counts only if each of ``also`` and none of
-        ``unless`` is found, for example if a container is involved. ``^`` and ``$`` match at each line.
-    cause
-        The failure that the line proves. If the line alone does not tell why, ``often`` has the reasons.
-    often
-        The usual reasons of the cause, the most frequent one first, each with how to recognise or solve it.
-    level
-        ``cause``, ``maybe`` (not always the reason), ``end`` (the cause unless an unknown error precedes it),
-        ``symptom`` (follows from another error) or ``warning`` (programs print it and go on).
-    late
-        Whether the scheduler writes the line only when the job ends, so that other errors precede what caused them.
-    stalled
-        Whether the line counts only if it is the last output of a program that did not end by itself: its job still
-        runs, reached its time limit or was cancelled.
-    example
-        A line as a program prints it.
-    """
+    """A known error."""
 
     name: str
     match: str
+    """Regular expression, searched in each line. ``{name}`` in cause and fix is the text of its named group."""
     needs: tuple[str, ...] = ()
+    """Words without digits. A line that matches contains at least one of them; empty if that is unknown."""
     also: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    """Regular expressions, searched in the whole log. The signature counts only if each of ``also`` and none of
+    ``unless`` is found, for example if a container is involved. ``^`` and ``$`` match at each line."""
     cause: str
+    """The failure that the line proves. If the line alone does not tell why, ``often`` has the reasons."""
     often: tuple[str, ...] = ()
+    """The usual reasons of the cause, the most frequent one first, each with how to recognise or solve it."""
     fix: str
     source: str = ""
     level: Level = "cause"
+    """``cause``, ``maybe`` (not always the reason), ``end`` (the cause unless an unknown error precedes it),
+    ``symptom`` (follows from another error) or ``warning`` (programs print it and go on)."""
     late: bool = False
+    """Whether the scheduler writes the line only when the job ends, so that other errors precede what caused them."""
     stalled: bool = False
+    """Whether the line counts only if it is the last output of a program that did not end by itself: its job still
+    runs, reached its time limit or was cancelled."""
     example: str = ""
+    """A line as a program prints it."""
 
     def __post_init__(self) -> None:
         """Reject an invalid regular expression."""

@@ -72,32 +72,21 @@ NO_DAEMON = re.compile(r"(?i)cannot connect to the docker daemon|failed to conne
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """An image in the cache.
-
-    Attributes
-    ----------
-    reference
-        The requested reference, pinned to a digest if it is in a registry.
-    """
+    """An image in the cache."""
 
     path: Path
     reference: str
+    """The requested reference, pinned to a digest if it is in a registry."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The result of the last request for a reference, stored as JSON.
-
-    Attributes
-    ----------
-    digest
-        Digest of the manifest; for Docker's images, the image id.
-    entry
-        Folder of the image in the cache.
-    """
+    """The result of the last request for a reference, stored as JSON."""
 
     reference: str
     digest: str
+    """Digest of the manifest; for Docker's images, the image id."""
     entry: str
+    """Folder of the image in the cache."""
 
 
 def local_image(path: Path, session: Session) -> Path:

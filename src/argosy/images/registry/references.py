@@ -72,22 +72,15 @@ _NEAR_ENOUGH = 0.8
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """An image in a registry, an archive or Docker's store.
-
-    Attributes
-    ----------
-    name
-        With its registry, as ``docker.io/library/debian``; or the path of a file or directory.
-    tag
-        In a file: the name of one image among several; empty for the only one.
-    digest
-        ``sha256:…`` of the manifest; empty if only the tag says what is meant.
-    """
+    """An image in a registry, an archive or Docker's store."""
 
     transport: Transport
     name: str
+    """With its registry, as ``docker.io/library/debian``; or the path of a file or directory."""
     tag: str = ""
+    """In a file: the name of one image among several; empty for the only one."""
     digest: str = ""
+    """``sha256:…`` of the manifest; empty if only the tag says what is meant."""
 
     @property
     def registry(self) -> str:

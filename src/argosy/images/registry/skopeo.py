@@ -46,41 +46,27 @@ INSECURE = "ARGOSY_INSECURE_REGISTRIES"
 
 
 class SkopeoOptions(msgspec.Struct, frozen=True):
-    """Options of all skopeo commands on this machine.
-
-    Attributes
-    ----------
-    arch
-        Go's name of the architecture to choose from an image for several.
-    insecure
-        Registries, as ``host`` or ``host:port``, that may be used without TLS or with an untrusted certificate.
-    no_policy
-        Whether the machine lacks a ``containers-policy.json(5)``, without which skopeo refuses to copy.
-    """
+    """Options of all skopeo commands on this machine."""
 
     arch: str
+    """Go's name of the architecture to choose from an image for several."""
     temporary: str
     insecure: frozenset[str] = frozenset()
+    """Registries, as ``host`` or ``host:port``, that may be used without TLS or with an untrusted certificate."""
     no_policy: bool = False
+    """Whether the machine lacks a ``containers-policy.json(5)``, without which skopeo refuses to copy."""
     retries: int = RETRIES
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The facts in a manifest.
-
-    Attributes
-    ----------
-    digest
-        ``sha256:…`` of its bytes.
-    chosen
-        In an index of several architectures, the digest of the manifest for this one. Empty for a manifest.
-    size
-        Bytes to fetch; 0 for an index.
-    """
+    """The facts in a manifest."""
 
     digest: str
+    """``sha256:…`` of its bytes."""
     chosen: str = ""
+    """In an index of several architectures, the digest of the manifest for this one. Empty for a manifest."""
     size: int = 0
+    """Bytes to fetch; 0 for an index."""
 
 
 class Fault(StrEnum):

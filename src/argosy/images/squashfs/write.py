@@ -166,25 +166,17 @@ def _render_blocks(data: bytes) -> Iterator[bytes]:
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Describe how a squashfs moves into another one.
-
-    Attributes
-    ----------
-    data
-        Bytes that the contents of files move.
-    numbers, fragments
-        Amounts that are added to the number of each inode and of each fragment.
-    owners
-        New index of each owner.
-    time
-        Time of all inodes, in seconds since 1970; None to keep theirs.
-    """
+    """Describe how a squashfs moves into another one."""
 
     data: int
+    """Bytes that the contents of files move."""
     numbers: int
     fragments: int
+    """Amounts that are added to the number of each inode and of each fragment."""
     owners: tuple[int, ...]
+    """New index of each owner."""
     time: int | None
+    """Time of all inodes, in seconds since 1970; None to keep theirs."""
 
     def time_of(self, own: int) -> int:
         """Return the new time of an inode with a time of its own."""

@@ -27,87 +27,59 @@ class RankState(enum.StrEnum):
 
 
 class RankView(msgspec.Struct, frozen=True):
-    """One rank of a job.
-
-    Attributes
-    ----------
-    cores
-        Cores that it may use, as a list of ranges.
-    cpu
-        CPU use in percent of one core; None until it is measured.
-    memory
-        Bytes in memory of all its processes.
-    gpus
-        Its GPUs; empty if they are not known.
-    quiet
-        Seconds since its last output; None if the output does not identify its lines.
-    last_line
-        Its last line of output; empty if the output does not identify its lines.
-    pids
-        Its processes on its node, the first one first.
-    """
+    """One rank of a job."""
 
     rank: int
     host: str
     state: RankState
     cores: str = ""
+    """Cores that it may use, as a list of ranges."""
     cpu: float | None = None
+    """CPU use in percent of one core; None until it is measured."""
     memory: int = 0
+    """Bytes in memory of all its processes."""
     gpus: tuple[GpuUse, ...] = ()
+    """Its GPUs; empty if they are not known."""
     quiet: float | None = None
+    """Seconds since its last output; None if the output does not identify its lines."""
     last_line: str = ""
+    """Its last line of output; empty if the output does not identify its lines."""
     pids: tuple[int, ...] = ()
+    """Its processes on its node, the first one first."""
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node of a job.
-
-    Attributes
-    ----------
-    cpus
-        CPUs of the node.
-    used, memory
-        Bytes of memory in use, by all users, and in total.
-    gpus
-        GPUs that the job sees; None if the node has no tool that reports them.
-    """
+    """One node of a job."""
 
     host: str
     cpus: int
+    """CPUs of the node."""
     used: int
     memory: int
+    """Bytes of memory in use, by all users, and in total."""
     gpus: tuple[GpuUse, ...] | None
+    """GPUs that the job sees; None if the node has no tool that reports them."""
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """A job at one moment.
-
-    Attributes
-    ----------
-    kind
-        ``waiting``, ``running`` or ``ended``.
-    meaning
-        Description of its state.
-    code
-        Exit code of an ended job.
-    measured
-        Time of the measurement in seconds since 1970; 0 if there was none.
-    last_line
-        Last line of the job's output.
-    problem
-        Why the newest values are missing; the others are older.
-    """
+    """A job at one moment."""
 
     id: str
     name: str
     kind: str
+    """``waiting``, ``running`` or ``ended``."""
     meaning: str
+    """Description of its state."""
     code: int = 0
+    """Exit code of an ended job."""
     measured: float = 0.0
+    """Time of the measurement in seconds since 1970; 0 if there was none."""
     nodes: tuple[NodeView, ...] = ()
     ranks: tuple[RankView, ...] = ()
     last_line: str = ""
+    """Last line of the job's output."""
     problem: str = ""
+    """Why the newest values are missing; the others are older."""
 
     @property
     def counts(self) -> str:

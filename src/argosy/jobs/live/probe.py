@@ -29,50 +29,34 @@ TOOLS = {"nvidia": parse_nvidia, "amd": parse_amd, "intel": parse_intel}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The processes to ask about.
-
-    Attributes
-    ----------
-    job
-        Number of the Slurm job as its processes see it: for a task of an array, the task's own; empty for a local run.
-    nodes
-        Number of nodes of the job.
-    process
-        Id of the process that started a local run.
-    step_options
-        Options that the site needs with every srun.
-    """
+    """The processes to ask about."""
 
     job: str = ""
+    """Number of the Slurm job as its processes see it: for a task of an array, the task's own; empty for a local
+    run."""
     nodes: int = 1
+    """Number of nodes of the job."""
     process: int = 0
+    """Id of the process that started a local run."""
     step_options: Argv = ()
+    """Options that the site needs with every srun."""
 
 
 class RankUse(msgspec.Struct, frozen=True):
-    """The resources that the processes of one rank use.
-
-    Attributes
-    ----------
-    pids
-        Its processes, the first one first.
-    ticks
-        CPU time of its processes, in ticks of the clock.
-    memory
-        Bytes in memory; a page that several processes share counts several times.
-    cores
-        Cores that it may use, as a list of ranges.
-    visible
-        Its variables that select GPUs.
-    """
+    """The resources that the processes of one rank use."""
 
     rank: int
     local: int
     pids: tuple[int, ...]
+    """Its processes, the first one first."""
     ticks: int
+    """CPU time of its processes, in ticks of the clock."""
     memory: int
+    """Bytes in memory; a page that several processes share counts several times."""
     cores: str
+    """Cores that it may use, as a list of ranges."""
     visible: tuple[tuple[str, str], ...] = ()
+    """Its variables that select GPUs."""
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -83,25 +67,18 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class NodeUse(msgspec.Struct, frozen=True):
-    """The resources that the job uses on one node.
-
-    Attributes
-    ----------
-    hertz
-        Ticks of the clock per second.
-    memory, available
-        Bytes of the node.
-    gpus
-        Its GPUs; None if it has no tool that reports them.
-    """
+    """The resources that the job uses on one node."""
 
     host: str
     cpus: int
     hertz: int
+    """Ticks of the clock per second."""
     memory: int
     available: int
+    """Bytes of the node."""
     moments: tuple[Moment, ...]
     gpus: tuple[GpuUse, ...] | None = None
+    """Its GPUs; None if it has no tool that reports them."""
 
 
 def _plan_step(target: Target, script: str, *arguments: str) -> Argv:

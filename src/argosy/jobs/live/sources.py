@@ -34,25 +34,17 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 
 
 class Source(Protocol):
-    """The state, the measurements and the output of a job.
-
-    Attributes
-    ----------
-    every
-        Seconds between two questions that the site allows.
-    asks_first
-        Whether to ask for the state before each measurement. If not, a step that fails shows that the job ended.
-    session
-        Reaches the nodes.
-    target
-        The processes of the job.
-    """
+    """The state, the measurements and the output of a job."""
 
     every: float
+    """Seconds between two questions that the site allows."""
     asks_first: bool
+    """Whether to ask for the state before each measurement. If not, a step that fails shows that the job ended."""
     output: OutputWatch
     session: Session
+    """Reaches the nodes."""
     target: Target
+    """The processes of the job."""
 
     def ask(self, view: JobView) -> JobView:
         """Return the view with the present state of the job."""

@@ -29,36 +29,24 @@ HEAD = re.compile(r"rank (\d+) (\d+) (\S+) (.*)")
 
 
 class Thread(msgspec.Struct, frozen=True):
-    """A thread of a Python program.
-
-    Attributes
-    ----------
-    frames
-        ``function (file:line)``, the innermost first.
-    """
+    """A thread of a Python program."""
 
     name: str
     frames: tuple[str, ...]
+    """``function (file:line)``, the innermost first."""
 
 
 class Stack(msgspec.Struct, frozen=True):
-    """The stacks of one rank.
-
-    Attributes
-    ----------
-    threads
-        Its threads, the main thread first; empty if they cannot be read.
-    waits_in
-        Kernel function in which its first thread waits; empty if it runs.
-    problem
-        Why there are no threads.
-    """
+    """The stacks of one rank."""
 
     rank: int
     host: str
     threads: tuple[Thread, ...] = ()
+    """Its threads, the main thread first; empty if they cannot be read."""
     waits_in: str = ""
+    """Kernel function in which its first thread waits; empty if it runs."""
     problem: str = ""
+    """Why there are no threads."""
 
 
 class StackGroup(msgspec.Struct, frozen=True):

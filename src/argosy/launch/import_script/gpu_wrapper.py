@@ -29,15 +29,10 @@ BODY = re.compile(
 
 
 class GpuWrapper(msgspec.Struct, frozen=True):
-    """A script that sets the variable of visible GPUs to the number of the rank on its node.
-
-    Attributes
-    ----------
-    name
-        Its path as the job script writes it, without ``./``.
-    """
+    """A script that sets the variable of visible GPUs to the number of the rank on its node."""
 
     name: str
+    """Its path as the job script writes it, without ``./``."""
     variable: str
 
 

@@ -234,18 +234,12 @@ JOB_NUMBER = re.compile(r"[^\s=:;,]*\$\{?SLURM_(ARRAY_)?JOB_?ID\b(:-[^}]*)?\}?")
 
 
 class Order(msgspec.Struct):
-    """The programs that ended before the current line, as the script waits for them.
-
-    Attributes
-    ----------
-    ended
-        Jobs after which the next program starts; those that start before one of them are left out.
-    running
-        Jobs that the script started with ``&``, with the jobs after which each started.
-    """
+    """The programs that ended before the current line, as the script waits for them."""
 
     ended: list[ImportedJob] = []
+    """Jobs after which the next program starts; those that start before one of them are left out."""
     running: list[tuple[ImportedJob, list[ImportedJob]]] = []
+    """Jobs that the script started with ``&``, with the jobs after which each started."""
 
     def start(self, job: ImportedJob, *, background: bool) -> list[ImportedJob]:
         """Note the start of a program, and return the jobs after which it starts."""

@@ -20,31 +20,21 @@ class Fate(StrEnum):
 
 
 class Translation(msgspec.Struct, frozen=True):
-    """A part of the script and its translation.
-
-    Attributes
-    ----------
-    line
-        Line of the script, from 1.
-    text
-        The part as it is written, on one line.
-    fate
-        ``kept``: a key of ``argosy.toml`` has the same effect; ``replaced``: Argosy does it itself; ``left out``: a job
-        in a container does not need it; ``not translated``: the user has to do it.
-    note
-        The key with its value, or the reason.
-    end
-        Last line of a part over several lines, else 0.
-    lost_programs
-        The programs that a part starts and that no job contains, for example ``train.py in a loop``.
-    """
+    """A part of the script and its translation."""
 
     line: int
+    """Line of the script, from 1."""
     text: str
+    """The part as it is written, on one line."""
     fate: Fate
+    """``kept``: a key of ``argosy.toml`` has the same effect; ``replaced``: Argosy does it itself; ``left out``: a
+    job in a container does not need it; ``not translated``: the user has to do it."""
     note: str
+    """The key with its value, or the reason."""
     end: int = 0
+    """Last line of a part over several lines, else 0."""
     lost_programs: str = ""
+    """The programs that a part starts and that no job contains, for example ``train.py in a loop``."""
 
     @property
     def loss(self) -> str:
@@ -79,21 +69,15 @@ def translate(line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost
 
 
 class ImportedJob(msgspec.Struct, frozen=True):
-    """A job of ``argosy.toml``.
-
-    Attributes
-    ----------
-    line
-        Line of the script that starts its program.
-    comments
-        Parts of its table that the user has to correct.
-    """
+    """A job of ``argosy.toml``."""
 
     name: str
     keys: Mapping[str, Any]
     line: int
+    """Line of the script that starts its program."""
     program: str
     comments: tuple[str, ...] = ()
+    """Parts of its table that the user has to correct."""
 
 
 class ImportedScript(msgspec.Struct, frozen=True):

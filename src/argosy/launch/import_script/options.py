@@ -90,17 +90,7 @@ OF_STEP = {
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Shape of a job in Slurm's terms; 0 or empty is not given.
-
-    Attributes
-    ----------
-    gpus
-        Number of GPUs of the whole job.
-    gpu_type
-        Slurm's name of the GPU in ``--gres=gpu:NAME:N``.
-    computed_ranks
-        Whether the script computes the number of ranks, so that it is not known.
-    """
+    """Shape of a job in Slurm's terms; 0 or empty is not given."""
 
     nodes: int = 0
     ntasks: int = 0
@@ -108,11 +98,14 @@ class Shape(msgspec.Struct, frozen=True):
     cpus_per_task: int = 0
     cpus_per_gpu: int = 0
     gpus: int = 0
+    """Number of GPUs of the whole job."""
     gpus_per_node: int = 0
     gpus_per_task: int = 0
     gpu_bind: str = ""
     gpu_type: str = ""
+    """Slurm's name of the GPU in ``--gres=gpu:NAME:N``."""
     computed_ranks: bool = False
+    """Whether the script computes the number of ranks, so that it is not known."""
 
 
 class Options:

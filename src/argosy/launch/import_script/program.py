@@ -17,66 +17,45 @@ NO_SHORT: Mapping[str, str] = {}
 
 
 class Program(msgspec.Struct):
-    """A command of the script, taken apart.
-
-    Attributes
-    ----------
-    words
-        Arguments of the program itself.
-    prelude
-        Shell commands that the program's shell runs first, for example ``export X="$Y"``.
-    step_options
-        Options of srun.
-    inputs
-        Files that srun passes to the program as its standard input.
-    keys
-        Keys of ``argosy.toml``: image, bind, env, workdir, gpu, contain, torchrun_arg, mpi.
-    launcher
-        Launcher by its name in Argosy; empty for a program without one.
-    processes
-        Processes for each node (torchrun), or of the whole job (mpirun); 0 if the script leaves them to the launcher.
-    replaced, untranslated
-        Notes about parts that Argosy does itself, and parts that the user has to translate.
-    obstacle
-        Reason why the command cannot be translated although it starts programs; empty if it can.
-    is_start
-        Whether a launcher or a container command starts the program.
-    is_done
-        Whether nothing is left to take apart.
-    is_step
-        Whether srun starts the program.
-    nodes_option
-        The option of torchrun or deepspeed for the number of nodes; None without one.
-    is_everywhere
-        Whether the launcher itself starts the program on the other nodes, as deepspeed does.
-    written
-        The words of the command before variables are expanded.
-    script
-        The text of ``bash -c``, with the parts that the script's own shell expands.
-    hidden
-        Variables of the script that ``bash -c`` does not see, because they are not exported.
-    """
+    """A command of the script, taken apart."""
 
     words: tuple[Word, ...]
+    """Arguments of the program itself."""
     line: int
     values: Values
     prelude: list[str] = msgspec.field(default_factory=list)
+    """Shell commands that the program's shell runs first, for example ``export X="$Y"``."""
     step_options: tuple[Option, ...] = ()
+    """Options of srun."""
     inputs: tuple[Word, ...] = ()
+    """Files that srun passes to the program as its standard input."""
     keys: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keys of ``argosy.toml``: image, bind, env, workdir, gpu, contain, torchrun_arg, mpi."""
     launcher: str = ""
+    """Launcher by its name in Argosy; empty for a program without one."""
     processes: int = 0
+    """Processes for each node (torchrun), or of the whole job (mpirun); 0 if the script leaves them to the launcher."""
     obstacle: str = ""
+    """Reason why the command cannot be translated although it starts programs; empty if it can."""
     is_start: bool = False
+    """Whether a launcher or a container command starts the program."""
     is_done: bool = False
+    """Whether nothing is left to take apart."""
     is_step: bool = False
+    """Whether srun starts the program."""
     nodes_option: Option | None = None
+    """The option of torchrun or deepspeed for the number of nodes; None without one."""
     is_everywhere: bool = False
+    """Whether the launcher itself starts the program on the other nodes, as deepspeed does."""
     written: tuple[Word, ...] = ()
+    """The words of the command before variables are expanded."""
     script: Word = ()
+    """The text of ``bash -c``, with the parts that the script's own shell expands."""
     hidden: set[str] = msgspec.field(default_factory=set)
+    """Variables of the script that ``bash -c`` does not see, because they are not exported."""
     replaced: list[str] = msgspec.field(default_factory=list)
     untranslated: list[str] = msgspec.field(default_factory=list)
+    """Notes about parts that Argosy does itself, and parts that the user has to translate."""
 
     @property
     def texts(self) -> list[str]:

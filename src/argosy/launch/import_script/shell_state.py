@@ -25,19 +25,13 @@ ABSOLUTE = re.compile(r'cd(?: "(?:/|\$\{(?:SLURM_SUBMIT_DIR|HOME)\}).*)?')
 
 
 class Preparation(msgspec.Struct, frozen=True):
-    """A command on files.
-
-    Attributes
-    ----------
-    moves
-        The ``cd`` commands that lead to its folder from the first folder of the script.
-    number
-        Line of the script.
-    """
+    """A command on files."""
 
     line: str
     moves: tuple[str, ...] = ()
+    """The ``cd`` commands that lead to its folder from the first folder of the script."""
     number: int = 0
+    """Line of the script."""
 
 
 def made_again(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -97,75 +91,51 @@ ALL_EXPORTED = re.compile(r"set(?: [-+]\w+)*? ([-+])(?:[a-z]*a[a-z]*|o allexport
 
 
 class ShellState(msgspec.Struct):
-    """The state of the script's shell at a line, and the options of the job.
-
-    Attributes
-    ----------
-    numbers
-        Variables of Slurm that the job does not have, with the script's numbers.
-    values
-        Variables with their values.
-    env
-        Exported variables for the program.
-    exported
-        Names of all exported variables.
-    exports_all
-        Whether each assignment exports its variable (``set -a``).
-    prelude
-        Commands that the shell of each rank runs before the program.
-    host_paths
-        Commands that set PATH and the like; only a program without a container needs them.
-    before
-        Commands on files that Argosy runs once before the ranks of the next program start.
-    prepared
-        How many of them a program already has that still runs.
-    prefix
-        Folder of the active environment of the host.
-    path_prefix
-        Folder whose programs PATH has first; it may be an environment.
-    folder
-        Folder of the shell, from the folder of the launch; empty if it is this one.
-    moves
-        The ``cd`` commands that lead to this folder from the first folder of the script.
-    start
-        Those that lead to the folder where the job starts; None if the script was not there yet.
-    first
-        The first folder of the script, from ``#SBATCH --chdir``; empty for that of the launch.
-    is_lost
-        Whether a command computes the folder of the shell, so that it is not known.
-    is_moving
-        Whether the script changes its folder, or starts a program in a folder of its container.
-    conditional
-        Variables that a loop, a condition or a command such as ``read`` sets.
-    changed
-        Exported variables whose value contains the earlier one: only the shell of a rank has it.
-    waits_for_one
-        Whether the script starts one program with ``&``, and waits for it.
-    """
+    """The state of the script's shell at a line, and the options of the job."""
 
     shape: Shape = Shape()
     keys: dict[str, Any] = {}
     numbers: Mapping[str, str] = {}
+    """Variables of Slurm that the job does not have, with the script's numbers."""
     values: dict[str, tuple[Word, ...]] = {}
+    """Variables with their values."""
     env: dict[str, str] = {}
+    """Exported variables for the program."""
     exported: set[str] = set()
+    """Names of all exported variables."""
     exports_all: bool = False
+    """Whether each assignment exports its variable (``set -a``)."""
     prelude: list[str] = []
+    """Commands that the shell of each rank runs before the program."""
     host_paths: list[str] = []
+    """Commands that set PATH and the like; only a program without a container needs them."""
     binds: list[str] = []
     before: list[Preparation] = []
+    """Commands on files that Argosy runs once before the ranks of the next program start."""
     prepared: int = 0
+    """How many of them a program already has that still runs."""
     prefix: str = ""
+    """Folder of the active environment of the host."""
     path_prefix: str = ""
+    """Folder whose programs PATH has first; it may be an environment."""
     folder: str = ""
+    """Folder of the shell, from the folder of the launch; empty if it is this one."""
     moves: tuple[str, ...] = ()
+    """The ``cd`` commands that lead to this folder from the first folder of the script."""
     start: tuple[str, ...] | None = ()
+    """Those that lead to the folder where the job starts; None if the script was not there yet."""
     first: str = ""
+    """The first folder of the script, from ``#SBATCH --chdir``; empty for that of the launch."""
     is_lost: bool = False
+    """Whether a command computes the folder of the shell, so that it is not known."""
     is_moving: bool = False
+    """Whether the script changes its folder, or starts a program in a folder of its container."""
     conditional: set[str] = set()
+    """Variables that a loop, a condition or a command such as ``read`` sets."""
     changed: set[str] = set()
+    """Exported variables whose value contains the earlier one: only the shell of a rank has it."""
     waits_for_one: bool = False
+    """Whether the script starts one program with ``&``, and waits for it."""
 
     def observe(self, command: Sequence[str]) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""

@@ -63,62 +63,41 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class LauncherCommand(msgspec.Struct, frozen=True):
-    """The command of a launcher, and how containers run it.
-
-    Attributes
-    ----------
-    command
-        The command in a container.
-    per_rank
-        Whether there is a container per rank; else there is one per node.
-    """
+    """The command of a launcher, and how containers run it."""
 
     command: tuple[Word, ...]
+    """The command in a container."""
     per_rank: bool = False
+    """Whether there is a container per rank; else there is one per node."""
 
 
 class LauncherSpec(msgspec.Struct, frozen=True):
-    """The request to a launcher.
-
-    Attributes
-    ----------
-    extra
-        Arguments for torchrun itself.
-    cores
-        A list of cores for each local rank (``1-7``); empty if the launcher does not bind the ranks.
-    logs
-        Folder for an output file per rank; empty: all ranks write to the job's output.
-    label
-        Whether each line of the output begins with its rank.
-    least_nodes
-        The fewest nodes with which torchrun may continue; 0 if it is not elastic.
-    note_file
-        The program that records the cores and GPUs of a rank; empty without a record.
-    end_files
-        Prefix of the files that an elastic torchrun writes when it succeeds; empty: it writes none.
-    copy
-        Number of the copy, if the script itself starts several copies of the command; else empty.
-    core_lists
-        An expression with the lists of `cores`, if the script has them in a variable.
-    python
-        Python of the image that starts the ranks of a node in one container; empty: a container per rank.
-    warning
-        Signal that warns the ranks of the time limit; empty without `--resume`.
-    """
+    """The request to a launcher."""
 
     command: tuple[Word, ...]
     counts: Counts
     extra: tuple[str, ...] = ()
+    """Arguments for torchrun itself."""
     cores: tuple[str, ...] = ()
+    """A list of cores for each local rank (``1-7``); empty if the launcher does not bind the ranks."""
     logs: str = ""
+    """Folder for an output file per rank; empty: all ranks write to the job's output."""
     label: bool = False
+    """Whether each line of the output begins with its rank."""
     least_nodes: int = 0
+    """The fewest nodes with which torchrun may continue; 0 if it is not elastic."""
     note_file: Word = ""
+    """The program that records the cores and GPUs of a rank; empty without a record."""
     end_files: Word = ""
+    """Prefix of the files that an elastic torchrun writes when it succeeds; empty: it writes none."""
     copy: Word = ""
+    """Number of the copy, if the script itself starts several copies of the command; else empty."""
     core_lists: Word = ""
+    """An expression with the lists of `cores`, if the script has them in a variable."""
     python: str = ""
+    """Python of the image that starts the ranks of a node in one container; empty: a container per rank."""
     warning: str = ""
+    """Signal that warns the ranks of the time limit; empty without `--resume`."""
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -140,27 +119,18 @@ class LauncherSpec(msgspec.Struct, frozen=True):
 
 
 class Launcher(msgspec.Struct, frozen=True):
-    """A way to start ranks.
-
-    Attributes
-    ----------
-    plan
-        Plans the command.
-    container_per
-        ``node`` or ``rank``: how many containers it starts; empty if `argosy.launch.option_checks` chooses.
-    unbound
-        Text: the cores of its ranks at a site without a map of cores.
-    needs_slurm
-        Whether it works in jobs of Slurm only.
-    one_rank_per_node
-        Whether each node has one rank, which distributes the node's cores and GPUs itself.
-    """
+    """A way to start ranks."""
 
     plan: Callable[[LauncherSpec], LauncherCommand]
+    """Plans the command."""
     container_per: Literal["", "node", "rank"]
+    """``node`` or ``rank``: how many containers it starts; empty if `argosy.launch.option_checks` chooses."""
     unbound: str = "an equal share"
+    """Text: the cores of its ranks at a site without a map of cores."""
     needs_slurm: bool = False
+    """Whether it works in jobs of Slurm only."""
     one_rank_per_node: bool = False
+    """Whether each node has one rank, which distributes the node's cores and GPUs itself."""
 
 
 LABEL = ("--tee", "3")

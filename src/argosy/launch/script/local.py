@@ -24,13 +24,7 @@ VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dr
 
 
 class ScriptFacts(msgspec.Struct, frozen=True):
-    """The facts that a script is rendered from.
-
-    Attributes
-    ----------
-    before
-        Shell commands to run once in the image before the ranks start.
-    """
+    """The facts that a script is rendered from."""
 
     name: str
     site: str
@@ -39,6 +33,7 @@ class ScriptFacts(msgspec.Struct, frozen=True):
     shape: Shape
     choices: tuple[Choice, ...]
     before: tuple[str, ...] = ()
+    """Shell commands to run once in the image before the ranks start."""
 
     @property
     def gpu_node(self) -> str:

@@ -155,22 +155,15 @@ LONGEST_END = 30
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """How a job continues after its time limit.
-
-    Attributes
-    ----------
-    restarts
-        Maximum number of restarts.
-    checkpoint
-        File or folder that the program writes; absolute.
-    signal, grace
-        Signal that warns the ranks, and seconds before the time limit.
-    """
+    """How a job continues after its time limit."""
 
     restarts: int
+    """Maximum number of restarts."""
     checkpoint: str
+    """File or folder that the program writes; absolute."""
     signal: str = SIGNAL
     grace: int = GRACE
+    """Signal that warns the ranks, and seconds before the time limit."""
 
     @property
     def patience(self) -> int:

@@ -13,51 +13,35 @@ from argosy.slurm.sbatch import JobOptions
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):
-    """The facts that a batch script is rendered from, in addition to those of a local script.
-
-    Attributes
-    ----------
-    extra
-        Options of sbatch that Argosy does not have.
-    masks
-        CPU mask of each local rank of a full node; empty if ranks are not bound.
-    mpi
-        Value of ``srun --mpi`` (``pmix``, ``pmi2``), or ``mpiexec``; empty without MPI.
-    record
-        Folder of the job's record; empty for a script without a record.
-    resume
-        How the job is requeued; None if it is not.
-    label
-        Whether srun begins each line with its rank.
-    gpu_type
-        Slurm's name for a type of GPU; empty for any.
-    least_nodes
-        The fewest nodes with which the job may continue; 0 if it needs all.
-    stage_to
-        Folder on each node's own disk to copy the image to; empty: no copy.
-    smoke
-        Whether the job is a short test, which a timer ends.
-    independent_ranks
-        Whether ranks are independent, so that a failed rank or a lost node does not end the others.
-    site_settings
-        Options of sbatch and srun, folders and paths on each node that the site's profile adds.
-    """
+    """The facts that a batch script is rendered from, in addition to those of a local script."""
 
     script: ScriptFacts
     site: Site
     options: JobOptions
     extra: tuple[str, ...] = ()
+    """Options of sbatch that Argosy does not have."""
     masks: tuple[int, ...] = ()
+    """CPU mask of each local rank of a full node; empty if ranks are not bound."""
     mpi: str = ""
+    """Value of ``srun --mpi`` (``pmix``, ``pmi2``), or ``mpiexec``; empty without MPI."""
     record: str = ""
+    """Folder of the job's record; empty for a script without a record."""
     resume: Resume | None = None
+    """How the job is requeued; None if it is not."""
     label: bool = False
+    """Whether srun begins each line with its rank."""
     gpu_type: str = ""
+    """Slurm's name for a type of GPU; empty for any."""
     least_nodes: int = 0
+    """The fewest nodes with which the job may continue; 0 if it needs all."""
     stage_to: str = ""
+    """Folder on each node's own disk to copy the image to; empty: no copy."""
     smoke: bool = False
+    """Whether the job is a short test, which a timer ends."""
     independent_ranks: bool = False
+    """Whether ranks are independent, so that a failed rank or a lost node does not end the others."""
     site_settings: SiteSettings = msgspec.field(default_factory=SiteSettings)
+    """Options of sbatch and srun, folders and paths on each node that the site's profile adds."""
 
     @property
     def cores_per_node(self) -> int:
