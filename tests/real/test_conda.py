@@ -269,6 +269,7 @@ def test_a_link_script_runs_at_the_prefix_and_leaves_the_cache_alone(shop: Shop,
         image = shop.build(environment(channel.url, "linked"), out=f"{number}.sif")
         assert shop.run(image, "cat", f"{PREFIX}/etc/list").out == f"first\n{PREFIX} linked 1.0\n"
         assert shop.run(image, "ls", f"{PREFIX}/.messages.txt").code != 0
+    assert {path.read_text() for path in shop.cache.rglob("linked-1.0-0/etc/list")} == {"first\n"}
 
 
 def test_byte_code_of_everything_is_there_and_is_not_checked_against_times(shop: Shop, channel: Channel) -> None:
