@@ -183,6 +183,11 @@ def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_lat
         + "ValueError: no rows\nrow 6 ok (4 s)\nrow 7 ok (2 s)\nrow 8 ok (2 s)\n",
         "t_signal: Segmentation fault (core dumped) is expected here\nPASS: t_gpu\n# FAIL:  0\n",
         "WARNING: could not mount /sys/fs: permission denied\nerror rate: 4.21e-03\nmean coverage 31\n",
+        "HDF5-DIAG: Error\n #001: H5A.c line 7 in f(): can't open\n[ 1/4] 1 GB/s\n[ 2/4] 1 GB/s\n[ 3/4] 1 GB/s\n",
+        'nvidia-modprobe: unrecognized option: "-c"\nFailed to load GPU Faiss\nadd 10M\nadd 20M\nadd 30M\n',
+        "wrote a\nException ignored in: <function f.__del__>\nTypeError: 'NoneType' object is not callable\n",
+        "curl: (22) The requested URL returned error: 404\n==> again\n==> hdf5: Successfully installed hdf5\n",
+        "12/40 Test ... Passed (WILL_FAIL: terminate called after throwing an instance of 'E')\n100% tests passed\n",
         "Error in rule map:\n    jobid: 7\nTrying to restart job 7.\n24 of 24 steps (100%) done\n",
         "srun: error: n1: task 0: Killed\n+ echo 'result: OK'\nresult: OK\n+ exit 0\n",
         "last run: slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT NOON DUE TO PREEMPTION ***\nstep 9\nexit 0\n",
@@ -205,7 +210,7 @@ def test_an_exception_at_the_end_of_a_script_that_ended_well_is_the_cause() -> N
 
 def test_the_failure_of_a_node_is_the_cause_of_the_errors_of_its_network() -> None:
     log = "NCCL WARN socketProgress: Connection closed by remote peer n4<481>\nsrun: error: Node failure on n4\n"
-    assert find_errors(log, SIGNATURES)[0].name == "node-failure"
+    assert find_errors(log, SIGNATURES)[0].name == "node-failure-named"
 
 
 def test_a_fatal_message_is_the_error_whatever_the_epilogue_prints() -> None:

@@ -481,7 +481,7 @@ def test_a_node_of_an_elastic_run_is_found_at_its_address_if_its_name_has_none(
     shell: str, name: str, first: str, address: str, tmp_path: Path
 ) -> None:
     """Any node may become the first one, so the address of the rendezvous alone is not enough."""
-    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\necho "$@"\n')
+    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec "{sys.executable}" "$@"\necho "$@"\n')
     (tmp_path / "python").chmod(0o755)
     there = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"), "1")
     there |= {"SLURMD_NODENAME": name, "MASTER_ADDR": first, "MASTER_PORT": "1", "PATH": f"{tmp_path}:/usr/bin:/bin"}

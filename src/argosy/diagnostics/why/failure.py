@@ -30,15 +30,18 @@ REFUSED = re.compile(
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
-    r"|skipp\w+)\b|^\++ |^\s*frame #\d|(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:errors?|failures?|failed)"
-    r"|(?:errors?|fail(?:ed|ures?)?)(?: \w+){0,2}\W{1,3}0\b|^\W*(?:failed|errors?) *: \d+$|% failed\)|\berror rate\b"
+    r"|skipp\w+)\b|^\++ |^\s*frame #\d|(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:tests? )?(?:errors?|failures?"
+    r"|failed)"
+    r"|(?:errors?|fail(?:ed|ures?)?)(?: +\w+){0,2}(?:\W{1,3}0\b| *= +0$)|^\W*(?:failed|errors?) *: \d+$|% failed\)"
+    r"|\berror rate\b"
     r"|(?:of|cached:) \d+, failed: \d"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|(?:^|:)\[[IW]\d{3,4} \d\d:|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:"
     r"|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
-    r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
+    r"|^\[\d+\] MPI startup\(\)|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed"
+    r"|used|logged|saved|loaded)\b"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
     r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"
@@ -48,8 +51,9 @@ CONSEQUENCE = re.compile(
     r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|BrokenPipeError|ConnectionResetError"
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
-    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError|PapermillExecutionError"
-    r"|ClobberError|SafetyError|CommClosedError)(?::|$)"
+    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError"
+    r"|PapermillExecutionError"
+    r"|ClobberError|SafetyError|CommClosedError|StreamClosedError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
     r"|MESSAGE_TASK_EXIT|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b"
@@ -81,7 +85,8 @@ WELL = re.compile(
     r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
     r"(?!.*(?:error|fail|code [1-9]|with))"
     r"|^(?:\+ )?exit 0$|^\W*finished training\b|\breached max_\w+=|\bresult: ok\b|^all good\b|^finished\."
-    r"|\bverification successful\b|^\W*verified$|\ball tests passed\b|\b\d+ passed\b(?!.* (?:failed|errors?)\b)"
+    r"|\bverification successful\b|^\W*verified$|\b(?:all|100%) tests passed\b|\bsuccessfully installed\b"
+    r"|\b\d+ passed\b(?!.* (?:failed|errors?)\b)"
 )
 """Lines that end a run without a failure."""
 CONFIGURED = re.compile(r"configure: exit 0$")
@@ -108,7 +113,7 @@ HANDLED = re.compile(
 HANDLED_ABOVE, HANDLED_BELOW = 1, 3
 """Lines above and below the last one of an error in which a program says that it continues."""
 STEPS = 2
-"""Lines that are repeated after an error and show that a loop continued; one more after an exception."""
+"""Lines that are repeated after an error and show that a loop continued; one more after an exception or two errors."""
 NO_STEP = re.compile(r"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{3,4} |\bframe #")
 """Lines that are repeated, but not by a loop: of a stack, a box, or warnings of several ranks."""
 
@@ -229,24 +234,25 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
     end = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
     if CONFIGURED.match(end) or (BUILT.match(end) and not any(map(STOPPED_BUILD.search, lines))):
         return True
-    if any(_is_failure(line) for line in lines):
-        return False
+    failed = [at for at, line in enumerate(lines) if _is_failure(line)]
+    if failed:
+        return _goes_on(lines[failed[-1] + 1 :], known, uncaught=uncaught, least=STEPS + 1)
     ordinary = [line for line in lines if _is_ordinary(line)]
     if len(ordinary) > (0 if handled else WENT_ON) or any(WELL.search(line) for line in lines):
         return True
-    if _goes_on(lines, known, uncaught=uncaught):
+    if _goes_on(lines, known, uncaught=uncaught, least=STEPS + uncaught):
         return True
     return not uncaught and any(DONE.search(line) or REPORTED_WELL.search(line) for line in lines)
 
 
-def _goes_on(lines: Sequence[str], before: Container[str], *, uncaught: bool) -> bool:
+def _goes_on(lines: Sequence[str], before: Container[str], *, uncaught: bool, least: int) -> bool:
     """Return whether some lines differ only in numbers from those before or from each other: steps of a loop.
 
     After an exception, only lines as those before count: another part of the script may follow it.
     """
     templates = [each for line in lines if not NO_STEP.search(line) and (each := _template(line))]
     steps = [each for each in templates if each in before or (templates.count(each) > 1 and not uncaught)]
-    return len(steps) >= STEPS + uncaught
+    return len(steps) >= least
 
 
 def _template(line: str) -> str:

@@ -102,7 +102,8 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
-    if _all_went_on(texts, found, places, raised) and all(each.name != "first-error" for each in unknown):
+    quoted = [at for at, line in enumerate(lines) if line.number in {each.line for each in unknown if not raised}]
+    if _all_went_on(texts, found, places, raised, quoted):
         unknown = []
         found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
@@ -126,13 +127,21 @@ def _all_went_on(
     found: Sequence[KnownError],
     places: Mapping[str, Sequence[int]],
     raised: Sequence[Raised],
+    quoted: Sequence[int],
 ) -> bool:
-    """Return whether the program went on after its last error, and nothing failed after it."""
-    known = [places[each.name][-1] for each in found if each.level in SURVIVABLE]
-    last = max((*known, *(each.at for each in raised)), default=len(texts))
+    """Return whether the program went on after its last error, and nothing failed after it.
+
+    Parameters
+    ----------
+    quoted
+        Lines (from 0) of an error that no signature knows.
+    """
+    survivable = [each for each in found if each.level in SURVIVABLE]
+    known = [places[each.name][-1] for each in survivable]
+    last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))
     ended = any(each.level == "end" for each in found)
     uncaught = any(each.at >= last for each in raised)
-    mild = not raised and all(each.level == "maybe" or each.name in MILD for each in found if each.level in SURVIVABLE)
+    mild = not (raised or quoted) and all(each.level == "maybe" or each.name in MILD for each in survivable)
     return not ended and went_on(texts, last, uncaught=uncaught, mild=mild)
 
 

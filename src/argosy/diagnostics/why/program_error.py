@@ -139,6 +139,8 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
     """
     shown = ["" if NO_ERROR.search(line) else line for line in lines]
     for start, line in enumerate(lines):
+        if AT_EXIT.search(line) and BARE.match("".join(lines[start + 1 : start + 2])):
+            shown[start + 1] = ""
         if TRACEBACK not in line:
             continue
         label = line[: line.index(TRACEBACK)]
