@@ -15,6 +15,7 @@ from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
+from argosy.diagnostics.why import explain
 from argosy.diagnostics.why.explain import explain_job_end, explain_log, render_errors
 from argosy.diagnostics.why.find import find_errors, without_digits
 from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
@@ -272,6 +273,19 @@ def test_the_last_run_of_a_restarted_job_is_explained(tmp_path: Path) -> None:
     for text, line in ((first + second, 3), (first + first + second, 5), (second, 1), (f"\n{second[:41]}", 2)):
         log.write_text(text)
         assert explain_job_end(open_session(), ended).startswith(f"{log}:{line}: RuntimeError: No CUDA GPUs")
+
+
+@pytest.mark.parametrize(("state", "code", "level"), [("COMPLETED", 0, "survived"), ("FAILED", 1, "cause")])
+def test_a_job_that_ended_well_has_no_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int, level: str
+) -> None:
+    log = tmp_path / "18.out"
+    log.write_text("OSError: [Errno 122] Disk quota exceeded\nsaved elsewhere\n")
+    ended = JobFacts("18", state, "ended", "", "", "node1", str(log), code, 0, "")
+    monkeypatch.setattr(explain, "_find_log", lambda *_: (log, ended))
+    explained = explain_log(make_session(tmp_path), "18")
+    assert [each.level for each in explained.errors] == [level]
+    assert explained.failed is (state == "FAILED")
 
 
 def test_the_exit_code_of_why_tells_whether_a_cause_is_known(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def explain_log(session: Session, log: str) -> Explained:
     text, before = _read_end(path)
     is_running = facts is not None and facts.kind == RUNNING
     all_errors = _find_errors(text, signatures, is_running=is_running)
-    found = [each for each in all_errors if facts is None or _is_relevant(each, facts)]
+    found = [_as_survived(each, facts) for each in all_errors if facts is None or _is_relevant(each, facts)]
     if facts is None:
         end = describe_first_rank(text, found)
     else:
@@ -161,6 +161,12 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
         return judged.text
     cause = next((each for each in found if each.level in {"cause", "maybe", "end"}), None)
     return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
+
+
+def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
+    """Return an error as one after which the program went on, if its job ended well."""
+    ended_well = facts is not None and facts.state == "COMPLETED" and not facts.code
+    return replace(error, level="survived") if ended_well and error.level not in HARMLESS else error
 
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
