@@ -305,8 +305,10 @@ def test_a_full_disk_is_reported_with_a_next_step_and_left_empty(shop: Shop, whi
     shop.nothing_left()
 
 
-@pytest.mark.parametrize(("missing", "form"), [("mksquashfs", "sif"), ("unsquashfs", "docker-archive")])
-def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "form", "name"), [("mksquashfs", "sif", "x.sif"), ("unsquashfs", "docker-archive", "x.tar")]
+)
+def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str, name: str) -> None:
     folder = shop.folder / "bin"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(":")):
@@ -315,7 +317,7 @@ def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str)
             link.unlink(missing_ok=True)
             if program.name != missing:
                 link.symlink_to(program)
-    done = attempt(shop, "tinypkg\n", "--format", form, PATH=str(folder))
+    done = attempt(shop, "tinypkg\n", "--format", form, "-o", shop.folder / name, PATH=str(folder))
     assert done.code == 4, done.err
     assert f"'{missing}' is not installed on this machine" in done.err
 
