@@ -61,7 +61,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """Where things are wrapped, and by what."""
+    """A runtime and the place where the bench wraps an environment."""
 
     runtime: str
     place: Place

@@ -6,7 +6,7 @@ An error line is quoted without a theory of its reason: a wrong cause costs the 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Container, Sequence
 
 from argosy.diagnostics.why.lines import Line, rank_of
@@ -250,14 +250,14 @@ def _goes_on(lines: Sequence[str], before: Container[str], *, uncaught: bool, le
 
     After an exception, only lines as those before count: another part of the script may follow it.
     """
-    templates = [each for line in lines if not NO_STEP.search(line) and (each := _template(line))]
-    steps = [each for each in templates if each in before or (templates.count(each) > 1 and not uncaught)]
-    return len(steps) >= least
+    times = Counter(_template(line) for line in lines if not NO_STEP.search(line))
+    steps = (number for each, number in times.items() if each and (each in before or (number > 1 and not uncaught)))
+    return sum(steps) >= least
 
 
 def _template(line: str) -> str:
     """Return a line without its numbers, which differ between the steps of a loop; empty if nothing is left."""
-    text = re.sub(r"[\d.eE+:-]*\d[\d.eE+:-]*", "0", line).strip()
+    text = re.sub(r"[-+.]?\d[\d.eE+:-]*", "0", line).strip()
     return text if "0" in text and re.search(r"[A-Za-z]{2}", text) else ""
 
 
