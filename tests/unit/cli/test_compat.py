@@ -142,3 +142,12 @@ def test_cotainr_accepts_verbose_or_quiet_repeatedly_but_not_both() -> None:
     said = CliRunner().invoke(app, words)
     assert isinstance(said.exception, UsageError)
     assert "--verbose and --quiet cannot be used together" in str(said.exception)
+
+
+def test_a_tool_is_not_taken_for_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word, tool in (("cotainr", "cotainr"), ("wrap-install", "tykky")):
+        with pytest.raises(UsageError, match="is a tool, not a folder") as caught:
+            CliRunner().invoke(app, ["compat", "install", word], catch_exceptions=False, standalone_mode=False)
+        assert caught.value.hint.endswith(f"install ~/.local/bin {tool}")
+    assert not list(tmp_path.iterdir())

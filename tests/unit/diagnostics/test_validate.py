@@ -195,6 +195,13 @@ def test_a_profile_may_be_written_in_any_form_of_toml(written: str) -> None:
     assert "twice four" in merged.text or "twice four" not in written
 
 
+def test_a_run_in_which_everything_failed_is_not_merged() -> None:
+    failed = msgspec.structs.replace(RESULT, facts=(Fact("node.cores", "not tried", "srun failed"),))
+    with pytest.raises(UsageError, match="job 7 found no value of the profile") as caught:
+        merge_result(PROFILE, parse(PROFILE), failed)
+    assert caught.value.evidence == "node.cores was not tried: srun failed"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_validate": 1}', "\xff"])
 def test_an_invalid_result_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"

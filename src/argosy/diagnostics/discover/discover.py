@@ -164,7 +164,7 @@ def _refuse(request: DiscoverRequest) -> None:
 
 def _ask_login(session: Session) -> dict[str, str]:
     if "srun" not in session.host.programs:
-        hint = "run this on a login node, or write the profile by hand: docs/how-to/many-nodes.md, Write a profile"
+        hint = "run this on a login node, or copy and change a shipped profile: 'argosy sites show dawn' names its file"
         raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint=hint)
     answers = {}
     for name, words in LOGIN.items():

@@ -242,8 +242,17 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
     ------
     SiteError
         When the text cannot be edited.
+    UsageError
+        When the run found no value of a profile.
     """
     compared = _compare(result, site)
+    if not compared:
+        reasons = "; ".join(f"{fact.name} was not tried: {fact.how}" for fact in result.facts if not fact.tried)
+        raise UsageError(
+            f"job {result.job} found no value of the profile",
+            evidence=reasons[:500],
+            hint="read the output of that job, mend what failed, and validate again",
+        )
     added = tuple(row for row in compared if row.documented is None)
     known = [row for row in compared if row.documented is not None]
     confirmed = tuple(row for row in known if row.agrees)
