@@ -197,6 +197,36 @@ def test_a_run_that_says_how_it_went_on_has_no_cause(log: str) -> None:
     assert {each.level for each in find_errors(log, SIGNATURES)} <= {"survived", "warning"}
 
 
+TIMES = "\nreal\t1m2.1s\nuser\t2m3.4s\nsys\t0m1.0s\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        (
+            "forrtl: severe (29): file not found, unit 20, file /data/in.dat\n"
+            "Image              PC                Routine            Line        Source\n"
+            + "sim.x            000000000057D79C  Unknown               Unknown  Unknown\n"
+            * 20,
+            "fortran-open",
+        ),
+        (
+            TIMES + "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 11.2 GiB for an array\n" + TIMES,
+            "host-memory",
+        ),
+    ],
+)
+def test_a_stack_and_the_times_of_a_command_are_no_steps_of_a_loop(log: str, name: str) -> None:
+    found = find_errors(log, SIGNATURES)[0]
+    assert (found.name, found.level) == (name, "cause")
+
+
+def test_the_tests_of_cmake_that_failed_are_no_failure_of_the_build() -> None:
+    log = "Determining if the pthread_create exist failed with the following output:\nmake[1]: Entering directory 'x'\n"
+    log += "a.c:(.text+0x16): undefined reference to `pthread_create'\nmake: *** [fast] Error 2\n"
+    assert {each.level for each in find_errors(log, SIGNATURES)} == {"survived"}
+
+
 def test_the_last_attempt_that_failed_is_the_cause() -> None:
     attempt = "OSError: [Errno 122] Disk quota exceeded\nattempt failed, retrying\n"
     (found,) = find_errors(f"{attempt}step 1\n{attempt}", SIGNATURES)

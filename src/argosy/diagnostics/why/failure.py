@@ -91,6 +91,8 @@ WELL = re.compile(
 """Lines that end a run without a failure."""
 CONFIGURED = re.compile(r"configure: exit 0$")
 """The end of a config.log whose configure succeeded: the errors above are those of its tests."""
+CMAKE_TESTS = re.compile(r"(?:Determining if|Performing C\w* SOURCE FILE Test) .* failed with the following output:$")
+"""The first line of a CMakeError.log, which has the tests of CMake that failed, whatever became of the build."""
 BUILT = re.compile(
     r"\[(\d+)/\1\] |\.\.\.updated \d+ targets?\.\.\.$|make: Leaving directory|-- (?:Installing|Up-to-date): "
 )
@@ -114,7 +116,11 @@ HANDLED_ABOVE, HANDLED_BELOW = 1, 3
 """Lines above and below the last one of an error in which a program says that it continues."""
 STEPS = 2
 """Lines that are repeated after an error and show that a loop continued; one more after an exception or two errors."""
-NO_STEP = re.compile(r"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{3,4} |\bframe #")
+FORTRAN_STACK = r"^\S+ +[0-9A-F]{16} +\S+ +(?:Unknown|\d+) +\S+ *$"
+"""A line of the stack that Intel's Fortran runtime prints."""
+RUN_TIME = r"^(?:real|user|sys)\s+\d"
+"""What the shell's ``time`` prints after a command, whether it failed or not."""
+NO_STEP = re.compile(rf"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{{3,4}} |\bframe #|{FORTRAN_STACK}|{RUN_TIME}")
 """Lines that are repeated, but not by a loop: of a stack, a box, or warnings of several ranks."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
@@ -158,7 +164,7 @@ FAILURE_TALK = re.compile(
     r"|hint|note:|please|see |see:|try "
     r"|work dir:|tip:|-- check |caused by:|command \w+:|container:"
     r"|^[^\s@]+@[^\n$#]{1,80}[$#](?: |$)|^[$#] "  # the prompt of a shell
-    r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
+    rf"|\b[0-9a-f]{{12,}}\b|^image +pc |^in file included|^#include |: in function |{FORTRAN_STACK}|{RUN_TIME}"
 )
 """Lines that are usual after a failure."""
 FATAL = re.compile(r"\bFATAL ERROR\b|\bCalled CmiAbort\b|^FATAL: {3}")
@@ -229,10 +235,9 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
     handled = mild or any(
         HANDLED.search(line) for line in lines[max(0, last - HANDLED_ABOVE) : last + 1 + HANDLED_BELOW]
     )
-    known = {_template(line) for line in lines[:last]}
+    known, first = {_template(line) for line in lines[:last]}, lines[0] if lines else ""
     lines = lines[last + 1 :]
-    end = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
-    if CONFIGURED.match(end) or (BUILT.match(end) and not any(map(STOPPED_BUILD.search, lines))):
+    if CMAKE_TESTS.match(first) or _is_built(lines):
         return True
     failed = [at for at, line in enumerate(lines) if _is_failure(line)]
     if failed:
@@ -243,6 +248,12 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
     if _goes_on(lines, known, uncaught=uncaught, least=STEPS + uncaught):
         return True
     return not uncaught and any(DONE.search(line) or REPORTED_WELL.search(line) for line in lines)
+
+
+def _is_built(lines: Sequence[str]) -> bool:
+    """Return whether the lines are the end of a build or of its configuration that succeeded."""
+    end = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
+    return bool(CONFIGURED.match(end) or (BUILT.match(end) and not any(map(STOPPED_BUILD.search, lines))))
 
 
 def _goes_on(lines: Sequence[str], before: Container[str], *, uncaught: bool, least: int) -> bool:
