@@ -221,6 +221,14 @@ def test_a_stack_and_the_times_of_a_command_are_no_steps_of_a_loop(log: str, nam
     assert (found.name, found.level) == (name, "cause")
 
 
+@pytest.mark.parametrize("file", ["/home/ada/.bashrc", "/home/ada/.bash_profile", "./configure"])
+def test_an_error_in_a_start_file_of_the_shell_is_no_cause(file: str) -> None:
+    log = f"{file}: line 13: s: command not found\nLmod has detected the following error: The following module(s) are"
+    found = find_errors(f'{log} unknown:\n"git"\nTask 1 done\n', SIGNATURES)
+    assert [each.name for each in found if each.level == "cause"] == []
+    assert "command-missing" not in {each.name for each in found}
+
+
 def test_the_tests_of_cmake_that_failed_are_no_failure_of_the_build() -> None:
     log = "Determining if the pthread_create exist failed with the following output:\nmake[1]: Entering directory 'x'\n"
     log += "a.c:(.text+0x16): undefined reference to `pthread_create'\nmake: *** [fast] Error 2\n"

@@ -41,7 +41,7 @@ HARMLESS = re.compile(
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
     r"|^\[\d+\] MPI startup\(\)|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed"
-    r"|used|logged|saved|loaded)\b"
+    r"|used|logged|saved|loaded)\b|\bsupport is disabled\b|: remark #\d+:"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
     r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"

@@ -114,12 +114,20 @@ def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
     return next((at for at in range(end - 1, -1, -1) if not SILENT.match(lines[at].text)), None)
 
 
+START_FILE = re.compile(r"\S*/\.(?:bash\w*|profile|zshrc|cshrc|login): line \d+: |\./configure: line \d+: ")
+"""An error in a start file of the user's shell, or in one of configure's tests: the job goes on after it."""
+
+
 def hide_reports(lines: Sequence[str]) -> list[str]:
-    """Return the lines without LSF's reports of jobs, which repeat the script; how the job ended stays."""
+    """Return the lines without LSF's reports of jobs, which repeat the script, and without errors in start files.
+
+    How the job ended stays.
+    """
     shown, inside = [], False
     for line in lines:
         inside = inside or line.startswith(LSF_REPORT[0])
-        shown.append("" if inside and not LSF_END.match(line) else line)
+        is_hidden = START_FILE.match(line) or (inside and not LSF_END.match(line))
+        shown.append("" if is_hidden else line)
         inside = inside and not line.startswith(LSF_REPORT[1])
     return shown
 
