@@ -77,3 +77,30 @@ def test_a_program_that_ended_by_itself_has_no_last_output() -> None:
     assert last_output(split_lines("a\nb\n"), is_running=False) is None
     assert last_output(split_lines("a\nb\n\n"), is_running=True) == 1
     assert last_output(split_lines("srun: queued\n"), is_running=True) is None
+
+
+def test_the_last_of_several_runs_is_explained_where_the_output_comes_before_the_errors() -> None:
+    begin = "Loaded module: python/3.11\nLoaded dependency: gcc/12.1\n"
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+    log = (
+        f"Accuracy 0.9\n{begin}{trace}KeyError: 'a'\n{begin}{trace}KeyError: 'b'\n{begin}{trace}KeyError: 'c'\n{begin}"
+    )
+    (found,) = [each for each in find_errors(log, SIGNATURES) if each.level == "cause"]
+    assert found.text == "KeyError: 'c'"
+
+
+def test_lines_that_a_terminal_wrapped_are_joined() -> None:
+    frame = '  File "/scratch/project/ada/envs/train/lib/python3.11/site-packages/torch/serialization.py", line 9, in f'
+    log = (
+        f"Traceback (most recent call last):\n{frame[:80]}\n{frame[80:]}\n    raise ValueError(text)\nValueError: no\n"
+    )
+    lines = split_lines(log)
+    assert [(line.number, line.text) for line in lines][1:3] == [(2, frame), (4, "    raise ValueError(text)")]
+
+
+def test_an_error_long_before_the_time_limit_is_no_cause() -> None:
+    steps = "".join(f"epoch {n}: loss falls\n" for n in range(30))
+    end = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2025-07-07T21:31:30 DUE TO TIME LIMIT ***\n"
+    failed = "OSError: [Errno 122] Disk quota exceeded\n"
+    assert [each.name for each in find_errors(failed + steps + end, SIGNATURES)] == ["time-limit", "quota"]
+    assert [each.name for each in find_errors(steps + failed + end, SIGNATURES)] == ["quota", "time-limit"]

@@ -9,6 +9,18 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("conda-environment-there", "CondaValueError: prefix already exists: /home/ada/envs/train"),
+    ("conda-broken", "CondaValueError: no package names supplied"),
+    (
+        "git-file-too-large",
+        "remote: error: File a.npz is 150.01 MB; this exceeds GitHub's file size limit of 100.00 MB",
+    ),
+    (
+        "nwchem-stopped",
+        f" {'-' * 72}\n movecs_read: open failed\n {'-' * 72}\n  current input line : \n    21: task dft",
+    ),
+    ("interrupted-program", "UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown..."),
+    ("interrupted-program", "KeyboardInterrupt"),
     ("other-number-of-ranks", "AssertionError: expected 4 ranks, got 1"),
     (
         "compiler-missing",

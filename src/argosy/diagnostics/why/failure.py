@@ -40,8 +40,9 @@ HARMLESS = re.compile(
     r"|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
-    r"|^\[\d+\] MPI startup\(\)|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed"
-    r"|used|logged|saved|loaded)\b|\bsupport is disabled\b|: remark #\d+:"
+    r"|^\[\d+\] MPI startup\(\)|\balgbw +busbw\b|^(?:find|ls|rm): |^wandb: |^\[[DIW] \d\d?:\d\d:"
+    r"|\bwill not be (?:computed|used|logged|saved|loaded)\b|\bsupport is disabled\b|: remark #\d+:"
+    r"|(?:site|dist)-packages/\S+\.py:\d+: (?!.*(?:Error|Exception))"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
     r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"
@@ -120,8 +121,11 @@ FORTRAN_STACK = r"^\S+ +[0-9A-F]{16} +\S+ +(?:Unknown|\d+) +\S+ *$"
 """A line of the stack that Intel's Fortran runtime prints."""
 RUN_TIME = r"^(?:real|user|sys)\s+\d"
 """What the shell's ``time`` prints after a command, whether it failed or not."""
-NO_STEP = re.compile(rf"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{{3,4}} |\bframe #|{FORTRAN_STACK}|{RUN_TIME}")
-"""Lines that are repeated, but not by a loop: of a stack, a box, or warnings of several ranks."""
+NO_STEP = re.compile(
+    rf"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{{3,4}} |\bframe #|^Load(?:ed|ing) (?:module|dependency|requirement)"
+    rf"|{FORTRAN_STACK}|{RUN_TIME}"
+)
+"""Lines that are repeated, but not by a loop: of a stack, a box, of modules, or warnings of several ranks."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""

@@ -45,7 +45,11 @@ OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
 OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
 """Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
-MILD = ("script-file-missing", "terminated")
+OF_OTHERS = ("ended-with-others", "terminated", "cgroup-join")
+"""Symptoms that follow from an end."""
+FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "interrupted-program")
+"""Ends that have no cause in the program."""
+MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environment-there")
 """Errors of one command, after which a script usually continues."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
@@ -136,13 +140,19 @@ def _all_went_on(
     quoted
         Lines (from 0) of an error that no signature knows.
     """
-    survivable = [each for each in found if each.level in SURVIVABLE]
+    ends = [each for each in found if each.level == "end"]
+    survivable = [each for each in found if each.level in SURVIVABLE and not (ends and each.name in OF_OTHERS)]
     known = [places[each.name][-1] for each in survivable]
     last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))
-    ended = any(each.level == "end" for each in found)
+    if ends:
+        stopped = min(places[each.name][0] for each in ends)
+        if last >= stopped or any(each.name not in FROM_OUTSIDE for each in ends):
+            return False
+        texts = texts[:stopped]
     uncaught = any(each.at >= last for each in raised)
-    mild = not (raised or quoted) and all(each.level == "maybe" or each.name in MILD for each in survivable)
-    return not ended and went_on(texts, last, uncaught=uncaught, mild=mild)
+    is_known = all(each.at in known for each in raised) and not quoted
+    mild = is_known and all(each.level == "maybe" or each.name in MILD for each in survivable)
+    return went_on(texts, last, uncaught=uncaught, mild=mild)
 
 
 def _find_unknown(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -43,8 +44,15 @@ LSF_END = re.compile(r"TERM_|Exited|Successfully|User defined signal")
 MOST_AFTER_END = 100
 """Lines that one job writes at most after this message; more are those of a later job that appended to the log."""
 
+TERMINALS = range(60, 241)
+"""Widths of terminals."""
+CUT_FRAME = re.compile(r'\s*File "[^"]*$')
+"""A line of a traceback that ends in the name of a file, since the terminal was too narrow."""
+
 BEGIN = 2
 """Lines at the beginning of a log that come again where the next run of the same script was appended to it."""
+LEAST_RUN = 12
+"""Lines of the shortest run without a traceback."""
 LEAST_BEGIN = 12
 """Characters of each of these lines: shorter ones are written more than once in a run."""
 NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -70,7 +78,8 @@ def split_lines(text: str) -> tuple[Line, ...]:
 def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines of the last job of a log to which several jobs were appended.
 
-    The scheduler marks the end of a job, or the log begins again with its first two lines after a traceback.
+    The scheduler marks the end of a job, or the log begins again after a traceback: with its first two lines, or with
+    two others that came before the first traceback, for example where the output precedes the errors.
     """
     ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
@@ -80,17 +89,33 @@ def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
 
 
 def _last_beginning(lines: Sequence[Line]) -> int:
-    """Return the line (from 0) at which the first two lines of a log come again, after a traceback; else 0."""
+    """Return the line (from 0) at which the last run begins: with lines that begin runs, after a traceback; else 0."""
     written = [(at, line.text.translate(NO_DIGITS)) for at, line in enumerate(lines) if line.text.strip()]
-    first = [text for _, text in written[:2]]
-    if len(first) < BEGIN or any(len(text) < LEAST_BEGIN or TRACEBACK in text for text in first):
-        return 0
+    pairs = [(text, following) for (_, text), (_, following) in pairwise(written)]
+    beginnings = {pair for pair in (*pairs[:1], *_pairs_of_runs(pairs)) if _can_begin(pair)}
     begin, failed = 0, False
-    for (at, text), (_, following) in pairwise(written):
-        failed = failed or TRACEBACK in text
-        if failed and [text, following] == first:
-            begin, failed = at, False
+    for at, pair in enumerate(pairs):
+        failed = failed or TRACEBACK in pair[0]
+        # The last beginning may have been cut before the run did anything.
+        if failed and pair in beginnings and (len(pairs) - at > LEAST_RUN or TRACEBACK in str(pairs[at:])):
+            begin, failed = written[at][0], False
     return begin
+
+
+def _can_begin(pair: tuple[str, str]) -> bool:
+    return all(len(text) >= LEAST_BEGIN and TRACEBACK not in text for text in pair)
+
+
+def _pairs_of_runs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of lines that come before the first traceback, and mostly directly after the others."""
+    tracebacks = [at for at, (text, _) in enumerate(pairs) if TRACEBACK in text]
+    if len(tracebacks) < BEGIN:
+        return
+    ends = (next((at for at in range(begin + 1, len(pairs)) if pairs[at][0][:1] != " "), None) for begin in tracebacks)
+    after, times = Counter(pairs[end + 1] for end in ends if end and end + 1 < len(pairs)), Counter(pairs)
+    for pair, number in after.items():
+        if number >= BEGIN and times[pair] <= 2 * number + 1 and pair in pairs[: tracebacks[0]]:
+            yield pair
 
 
 def text_of_last_job(text: str) -> str:
@@ -133,9 +158,25 @@ def hide_reports(lines: Sequence[str]) -> list[str]:
 
 
 def _split(text: str) -> Iterator[Line]:
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in _unwrap(text.split("\n")):
         for part in _parts(line):
             yield Line(number, part[:LONGEST_LINE])
+
+
+def _unwrap(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers; those that a terminal wrapped, before they were copied, are joined again."""
+    width = max(map(len, lines))
+    if width not in TERMINALS or not any(len(line) == width and CUT_FRAME.match(line) for line in lines):
+        yield from enumerate(lines, 1)
+        return
+    whole, begin = "", 1
+    for number, line in enumerate(lines, 1):
+        whole += line
+        if len(line) < width:
+            yield begin, whole
+            whole, begin = "", number + 1
+    if whole:
+        yield begin, whole
 
 
 def _parts(line: str) -> list[str]:
