@@ -9,6 +9,7 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("command-ended", "Command '['flower-simulation', '--app', '.']' returned non-zero exit status 1."),
     ("conda-environment-there", "CondaValueError: prefix already exists: /home/ada/envs/train"),
     ("conda-broken", "CondaValueError: no package names supplied"),
     (
