@@ -69,11 +69,13 @@ def _counted(nodes: int) -> list[Row]:
 
 
 def write_job(folder: Path, script: str, *, srun: str) -> None:
-    """Write a job script, and an srun that takes the place of Slurm's."""
+    """Write a job script, an srun that takes the place of Slurm's, and a getent that knows all nodes."""
     (folder / "job.sh").write_text(script)
     (folder / "slurm.conf").write_text(SLURM_CONF)
-    (folder / "srun").write_text(srun)
-    (folder / "srun").chmod(0o755)
+    # The nodes have no addresses here; those of a cluster have, and the script asks for the first one.
+    for program, text in (("srun", srun), ("getent", "#!/bin/sh\n")):
+        (folder / program).write_text(text)
+        (folder / program).chmod(0o755)
 
 
 def job_variables(folder: Path) -> dict[str, str]:

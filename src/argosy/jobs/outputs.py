@@ -20,7 +20,7 @@ WIDEST = 10
 
 OF_RANK = re.compile(r"(?:\[?rank ?| *(?=\d+: ))(?P<rank>\d{1,9})\b", re.IGNORECASE)
 """The beginning of a line that names its rank: of the program, of torch, or the label of srun."""
-TRACEBACK = "Traceback (most recent call last)"
+TRACEBACK = "Traceback (most recent call"
 
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 """Beginning of the error report of torchrun or srun, which follows the output of the program."""

@@ -251,3 +251,20 @@ def test_an_exception_without_a_message_names_its_function() -> None:
         "the program raised NotImplementedError in rollback at tree.py:9: "
         "the class has no rollback, or does not support this choice"
     )
+
+
+def test_the_exception_of_another_process_is_named_at_its_own_place() -> None:
+    inner = 'Traceback (most recent call last):\n  File "/home/ada/data.py", line 9, in read\n    assert rows == 1\n'
+    outer = 'Traceback (most recent call last):\n  File "/home/ada/main.py", line 3, in f\n    future.result()\n'
+    outer += '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 401, in __get_result\n    raise e\n'
+    chain = '"""\n\nThe above exception was the direct cause of the following exception:\n\n'
+    log = f'concurrent.futures.process._RemoteTraceback: \n"""\n{inner}AssertionError\n{chain}{outer}AssertionError\n'
+    assert cause_of(log)[1].startswith("the program raised AssertionError: assert rows == 1 at data.py:9")
+
+
+def test_a_traceback_of_sacred_is_read() -> None:
+    log = 'Traceback (most recent calls WITHOUT Sacred internals):\n  File "/home/ada/split.py", line 24, in split\n'
+    assert (
+        "at split.py:24"
+        in cause_of(f"{log}    n = y.size(0)\nAttributeError: 'NoneType' object has no attribute 'size'\n")[1]
+    )

@@ -104,3 +104,24 @@ def test_an_error_long_before_the_time_limit_is_no_cause() -> None:
     failed = "OSError: [Errno 122] Disk quota exceeded\n"
     assert [each.name for each in find_errors(failed + steps + end, SIGNATURES)] == ["time-limit", "quota"]
     assert [each.name for each in find_errors(steps + failed + end, SIGNATURES)] == ["quota", "time-limit"]
+
+
+def test_what_is_printed_after_the_time_limit_is_a_consequence() -> None:
+    killed = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup."
+    assert [(e.name, e.level) for e in find_errors(f"a\n{LIMIT}\n{killed}\n", SIGNATURES)] == [
+        ("time-limit", "end"),
+        ("node-memory", "symptom"),
+    ]
+    assert names(f"a\n{killed}\n{LIMIT}\n")[0] == "node-memory"
+
+
+def test_a_program_that_ran_to_its_limit_did_without_the_environment() -> None:
+    conda = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'."
+    assert names(f"{conda}\nserver started\n{LIMIT}\n")[0] == "time-limit"
+    assert names(f"{conda}\nModuleNotFoundError: No module named 'torch'\n{LIMIT}\n")[0] != "time-limit"
+
+
+def test_a_traceback_that_a_logger_reports_as_a_warning_is_no_cause() -> None:
+    trace = '    Traceback (most recent call last):\n      File "web.py", line 7, in f\n        raise HTTPError(403)\n'
+    log = f"[W 2024-04-20 13:47:25.481 ServerApp] wrote error: 'Forbidden'\n{trace}    web.HTTPError: 403\n" * 3
+    assert names(f"{log}{LIMIT}\n") == ["time-limit"]

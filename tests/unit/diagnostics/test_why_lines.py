@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("own-module-name", "ImportError: cannot import name 'load' from 'predict' (/home/ada/project/predict.py)"),
+    ("package-versions", "ImportError: cannot import name 'load' from 'a' (/opt/lib/python3.11/site-packages/a/b.py)"),
+    ("mpi-errors-fatal", "[n1:7] 1 more process has sent help message help-mpi-errors.txt / mpi_errors_are_fatal"),
+    ("own-stack", "  ***  end stack trace  ***"),
+    ("condor-removed", "009 (041.000.000) 12/10 09:35:20 Job was aborted by the user.\n\tvia condor_rm (by user ada)"),
     ("command-ended", "Command '['flower-simulation', '--app', '.']' returned non-zero exit status 1."),
     ("conda-environment-there", "CondaValueError: prefix already exists: /home/ada/envs/train"),
     ("conda-broken", "CondaValueError: no package names supplied"),
@@ -529,7 +534,7 @@ CAUSES = [
     ("no-network", "dial tcp: lookup registry-1.docker.io: no such host"),
     ("hub-limit", "HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api"),
     ("certificates", "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
-    ("package-versions", "ImportError: cannot import name 'x' from 'y' (/opt/env/y.py)"),
+    ("package-versions", "ImportError: cannot import name 'x' from 'y' (/opt/env/lib/python3.11/site-packages/y.py)"),
     ("file-missing", "FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'"),
     ("loss-scale", "Exception: Current loss scale already at minimum - cannot decrease scale anymore."),
     ("module-system-missing", "environment: line 17: /usr/share/lmod/lmod/libexec/lmod: No such file or directory"),

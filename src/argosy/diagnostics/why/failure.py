@@ -53,7 +53,7 @@ CONSEQUENCE = re.compile(
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
     r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError"
-    r"|PapermillExecutionError"
+    r"|PapermillExecutionError|PropagationError"
     r"|ClobberError|SafetyError|CommClosedError|StreamClosedError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
@@ -120,7 +120,7 @@ STEPS = 2
 FORTRAN_STACK = r"^\S+ +[0-9A-F]{16} +\S+ +(?:Unknown|\d+) +\S+ *$"
 """A line of the stack that Intel's Fortran runtime prints."""
 RUN_TIME = r"^(?:real|user|sys)\s+\d"
-"""What the shell's ``time`` prints after a command, whether it failed or not."""
+"""The shell's ``time`` prints this after a command that failed, too."""
 NO_STEP = re.compile(
     rf"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{{3,4}} |\bframe #|^Load(?:ed|ing) (?:module|dependency|requirement)"
     rf"|{FORTRAN_STACK}|{RUN_TIME}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
@@ -47,8 +48,10 @@ OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
 """Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
 OF_OTHERS = ("ended-with-others", "terminated", "cgroup-join")
 """Symptoms that follow from an end."""
-FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "interrupted-program")
+FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", "interrupted-program")
 """Ends that have no cause in the program."""
+ENVIRONMENT = ("conda-not-initialised", "environment-missing", "module-unknown", "module-unknown-and-needed")
+"""Errors after which a program that ran until its end from outside did with another environment."""
 MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environment-there")
 """Errors of one command, after which a script usually continues."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
@@ -102,6 +105,7 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures, last_output(lines, is_running=is_running))
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
+    found = _without_consequences(found, places)
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
@@ -124,6 +128,15 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
         )
 
     return tuple(sorted((*found, *unknown), key=importance))
+
+
+def _without_consequences(found: Sequence[KnownError], places: Mapping[str, Sequence[int]]) -> list[KnownError]:
+    """Return the errors with those that were only printed after a time limit as its symptoms."""
+    limit = min((numbers[0] for name, numbers in places.items() if name in OF_LIMITS), default=math.inf)
+    return [
+        replace(each, level="symptom") if each.level in BLAMED and places[each.name][0] > limit else each
+        for each in found
+    ]
 
 
 def _all_went_on(
@@ -151,7 +164,8 @@ def _all_went_on(
         texts = texts[:stopped]
     uncaught = any(each.at >= last for each in raised)
     is_known = all(each.at in known for each in raised) and not quoted
-    mild = is_known and all(each.level == "maybe" or each.name in MILD for each in survivable)
+    usual = (*MILD, *ENVIRONMENT) if ends else MILD
+    mild = is_known and all(each.level == "maybe" or each.name in usual for each in survivable)
     return went_on(texts, last, uncaught=uncaught, mild=mild)
 
 

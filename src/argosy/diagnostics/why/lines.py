@@ -140,7 +140,7 @@ def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
 
 
 START_FILE = re.compile(r"\S*/\.(?:bash\w*|profile|zshrc|cshrc|login): line \d+: |\./configure: line \d+: ")
-"""An error in a start file of the user's shell, or in one of configure's tests: the job goes on after it."""
+"""An error in a start file of the user's shell, or in one of configure's tests: the job continues after it."""
 
 
 def hide_reports(lines: Sequence[str]) -> list[str]:

@@ -131,6 +131,9 @@ NO_ERROR = re.compile(
 WARNED = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 """Levels of a logger that writes a traceback of an exception after which the program continued."""
 
+LOGGED = re.compile(r"\[W \d{4}-|\S+ WARNING\b")
+"""A line of a logger, for example of Jupyter, above the indented traceback of an exception that it only reports."""
+
 
 def hide_ignored(lines: Sequence[str]) -> list[str]:
     """Return the lines without messages that report no error, and tracebacks that Python or a logger ignored.
@@ -146,7 +149,8 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
         label = line[: line.index(TRACEBACK)]
         raised = _read_traceback(lines, start, label)
         of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
-        if of_tracker or WARNED.search(label) or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
+        is_logged = WARNED.search(label) or (label.isspace() and LOGGED.match("".join(lines[start - 1 : start])))
+        if of_tracker or is_logged or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             end = raised.at if raised else start
             shown[start : end + 1] = [""] * (end + 1 - start)
     return shown
@@ -200,13 +204,24 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
             continue
         between = lines[last.at + 1 : start] if last else ()
         if last and any(CAUSED in each for each in between):
-            reason = last.because or _name_with_message(last)
-            raised = replace(raised, because="" if reason == _name_with_message(raised) else reason)
+            raised = last if _is_raised_again(last, raised) else replace(raised, because=_reason(last, raised))
         elif last and not any(CHAINED.search(each) for each in between):
             yield last
         last = raised
     if last:
         yield last
+
+
+def _is_raised_again(reason: Raised, raised: Raised) -> bool:
+    """Return whether a library only raises again what another process raised, so that its own frames show nothing."""
+    is_elsewhere = bool(reason.file) and reason.file != raised.file
+    return is_elsewhere and reason.name == raised.name and raised.message in {"", reason.message}
+
+
+def _reason(reason: Raised, raised: Raised) -> str:
+    """Return the exception because of which another one was raised; empty if it says the same."""
+    said = reason.because or _name_with_message(reason)
+    return "" if said == _name_with_message(raised) else said
 
 
 def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | None:
