@@ -47,7 +47,7 @@ def programs_of(tools: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, program in PROGRAMS.items() if not tools or program.tool in tools)
 
 
-def tool_of(name: str) -> str:
+def _tool_of(name: str) -> str:
     """Return the tool of a command; other names stay as they are."""
     return PROGRAMS[name].tool if name in PROGRAMS else name
 
@@ -101,7 +101,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     if str(folder) in {*known_tools(), *PROGRAMS} and not folder.is_dir():
         raise UsageError(
             f"{folder} is a tool, not a folder",
-            hint=f"give the folder first: argosy compat install ~/.local/bin {tool_of(str(folder))}",
+            hint=f"give the folder first: argosy compat install ~/.local/bin {_tool_of(str(folder))}",
         )
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):

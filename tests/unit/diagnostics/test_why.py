@@ -15,10 +15,17 @@ from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.why import explain
+from argosy.diagnostics.why import explain, find
 from argosy.diagnostics.why.explain import explain_job_end, explain_log, render_errors
 from argosy.diagnostics.why.find import find_errors, without_digits
-from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
+from argosy.diagnostics.why.signatures import (
+    DATA,
+    FILES,
+    SHIPPED,
+    Signature,
+    read_signatures,
+    signature_files,
+)
 from argosy.host.probe import open_session
 from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session
@@ -286,6 +293,36 @@ def test_a_job_that_ended_well_has_no_cause(
     explained = explain_log(make_session(tmp_path), "18")
     assert [each.level for each in explained.errors] == [level]
     assert explained.failed is (state == "FAILED")
+
+
+def test_a_failed_job_whose_log_has_only_a_warning_gets_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "18.out"
+    log.write_text("CondaError: Run 'conda init' before 'conda deactivate'\n")
+    ended = JobFacts("18", "FAILED", "ended", "", "", "node1", str(log), 1, 0, "")
+    monkeypatch.setattr(explain, "_find_log", lambda *_: (log, ended))
+    explained = explain_log(make_session(tmp_path), "18")
+    assert [each.level for each in explained.errors] == ["warning"]
+    assert explained.hint.startswith("the program ended with code 1 and wrote no error that is known")
+
+
+def test_every_file_of_known_errors_is_read_and_every_named_one_exists() -> None:
+    assert {path.stem for path in DATA.glob("*.toml")} == set(FILES)
+    named = (
+        *(find.OF_LAUNCHERS + find.OF_LIMITS + find.OF_OTHERS + find.ENDS_FROM_OUTSIDE),
+        *(find.MILD + find.ENVIRONMENT + find.TELL_LEAST),
+        *explain.SILENT_ENDS.values(),
+    )
+    assert set(named) <= {each.name for each in SIGNATURES}
+
+
+def test_a_needed_word_with_a_digit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "signatures.toml"
+    path.write_text("[[signature]]\nname='a'\nmatch='code 7'\nneeds=['code 7']\ncause='c'\nfix='f'\n")
+    with pytest.raises(UsageError) as caught:
+        read_signatures((path,))
+    assert "'code 7', a needed word of 'a', has a digit" in caught.value.evidence
 
 
 def test_the_exit_code_of_why_tells_whether_a_cause_is_known(tmp_path: Path) -> None:

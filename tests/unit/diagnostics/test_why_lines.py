@@ -9,6 +9,7 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("hdf5-without-mpi", "ValueError: h5py was built without MPI support, can't use mpio driver"),
     ("own-module-name", "ImportError: cannot import name 'load' from 'predict' (/home/ada/project/predict.py)"),
     ("package-versions", "ImportError: cannot import name 'load' from 'a' (/opt/lib/python3.11/site-packages/a/b.py)"),
     ("mpi-errors-fatal", "[n1:7] 1 more process has sent help message help-mpi-errors.txt / mpi_errors_are_fatal"),

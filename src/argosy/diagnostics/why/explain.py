@@ -29,7 +29,7 @@ from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
 
 FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""
-HARMLESS = ("survived", "warning")
+HARMLESS_LEVELS = ("survived", "warning")
 """Levels of errors after which the program went on."""
 
 
@@ -73,7 +73,7 @@ def render_errors(errors: Sequence[KnownError], log: str = "", width: int = 0) -
         Columns at which long lines are wrapped; 0 for no limit.
     """
     causes = [each for each in errors if each.level not in FOLLOWING]
-    full = causes or [each for each in errors[:1] if each.level not in HARMLESS]
+    full = causes or [each for each in errors[:1] if each.level not in HARMLESS_LEVELS]
     rest = [each for each in errors if each not in full]
     lines = [_render_error(each, log, width) for each in full]
     if rest and not full:
@@ -108,7 +108,7 @@ class Explained(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """Whether an error ended the program, as far as the log shows."""
-        return any(each.level not in HARMLESS for each in self.errors)
+        return any(each.level not in HARMLESS_LEVELS for each in self.errors)
 
 
 def explain_log(session: Session, log: str) -> Explained:
@@ -140,7 +140,8 @@ def explain_log(session: Session, log: str) -> Explained:
     else:
         end = facts.verdict if facts.kind == ENDED else f"{facts.subject} {facts.meaning}"
     failed = facts is not None and facts.code and facts.state.partition(" ")[0] not in FROM_OUTSIDE
-    hint = UNEXPLAINED.format(code=facts.code) if facts and failed and not found else ""
+    is_known = any(each.level not in HARMLESS_LEVELS for each in found)
+    hint = UNEXPLAINED.format(code=facts.code) if facts and failed and not is_known else ""
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end, hint)
 
 
@@ -149,7 +150,7 @@ def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool
     found = find_errors(text, signatures, is_running=is_running)
     first = find_first_failure(text_of_last_job(text))
     symptom = SILENT_ENDS.get(first.code) if first else None
-    if symptom is None or any(each.level not in {"symptom", *HARMLESS} for each in found):
+    if symptom is None or any(each.level not in {"symptom", *HARMLESS_LEVELS} for each in found):
         return found
     return tuple(sorted(found, key=lambda each: each.name != symptom))
 
@@ -166,12 +167,14 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
     """Return an error as one after which the program went on, if its job ended well."""
     ended_well = facts is not None and facts.state == "COMPLETED" and not facts.code
-    return replace(error, level="survived") if ended_well and error.level not in HARMLESS else error
+    return replace(error, level="survived") if ended_well and error.level not in HARMLESS_LEVELS else error
 
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS})
+    return not (
+        facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS_LEVELS}
+    )
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
@@ -240,5 +243,5 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
-    relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS]
+    relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS_LEVELS]
     return _render_error(relevant[0], facts.output) if relevant else ""

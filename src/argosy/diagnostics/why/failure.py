@@ -115,7 +115,7 @@ HANDLED = re.compile(
 """Words of a program that continues after an error."""
 HANDLED_ABOVE, HANDLED_BELOW = 1, 3
 """Lines above and below the last one of an error in which a program says that it continues."""
-STEPS = 2
+LEAST_STEPS = 2
 """Lines that are repeated after an error and show that a loop continued; one more after an exception or two errors."""
 FORTRAN_STACK = r"^\S+ +[0-9A-F]{16} +\S+ +(?:Unknown|\d+) +\S+ *$"
 """A line of the stack that Intel's Fortran runtime prints."""
@@ -245,11 +245,11 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
         return True
     failed = [at for at, line in enumerate(lines) if _is_failure(line)]
     if failed:
-        return _goes_on(lines[failed[-1] + 1 :], known, uncaught=uncaught, least=STEPS + 1)
+        return _goes_on(lines[failed[-1] + 1 :], known, uncaught=uncaught, least=LEAST_STEPS + 1)
     ordinary = [line for line in lines if _is_ordinary(line)]
     if len(ordinary) > (0 if handled else WENT_ON) or any(WELL.search(line) for line in lines):
         return True
-    if _goes_on(lines, known, uncaught=uncaught, least=STEPS + uncaught):
+    if _goes_on(lines, known, uncaught=uncaught, least=LEAST_STEPS + uncaught):
         return True
     return not uncaught and any(DONE.search(line) or REPORTED_WELL.search(line) for line in lines)
 

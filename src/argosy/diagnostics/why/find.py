@@ -48,7 +48,7 @@ OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
 """Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
 OF_OTHERS = ("ended-with-others", "terminated", "cgroup-join")
 """Symptoms that follow from an end."""
-FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", "interrupted-program")
+ENDS_FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", "interrupted-program")
 """Ends that have no cause in the program."""
 ENVIRONMENT = ("conda-not-initialised", "environment-missing", "module-unknown", "module-unknown-and-needed")
 """Errors after which a program that ran until its end from outside did with another environment."""
@@ -110,7 +110,8 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
-    quoted = [at for at, line in enumerate(lines) if line.number in {each.line for each in unknown if not raised}]
+    numbers = set() if raised else {each.line for each in unknown}
+    quoted = [at for at, line in enumerate(lines) if line.number in numbers]
     if _all_went_on(texts, found, places, raised, quoted):
         unknown = []
         found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
@@ -159,7 +160,7 @@ def _all_went_on(
     last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))
     if ends:
         stopped = min(places[each.name][0] for each in ends)
-        if last >= stopped or any(each.name not in FROM_OUTSIDE for each in ends):
+        if last >= stopped or any(each.name not in ENDS_FROM_OUTSIDE for each in ends):
             return False
         texts = texts[:stopped]
     uncaught = any(each.at >= last for each in raised)

@@ -47,7 +47,7 @@ USAGE = re.compile(
 """Refusal of arguments by Python's argparse."""
 NO_VALUE = re.compile(r"expected (?:one|at least one|\d+) arguments?$|: invalid \w+ value: ''$")
 """The reason of a refusal if an option has no value."""
-REFUSED = "refused"
+ARGUMENTS_REFUSED = "refused"
 """Name of that error."""
 
 FAILED_COMMAND = "CalledProcessError"
@@ -128,10 +128,10 @@ NO_ERROR = re.compile(
     r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
 )
 """Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
-WARNED = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
+LOGGER_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 """Levels of a logger that writes a traceback of an exception after which the program continued."""
 
-LOGGED = re.compile(r"\[W \d{4}-|\S+ WARNING\b")
+LOGGED_ABOVE = re.compile(r"\[W \d{4}-|\S+ WARNING\b")
 """A line of a logger, for example of Jupyter, above the indented traceback of an exception that it only reports."""
 
 
@@ -149,7 +149,9 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
         label = line[: line.index(TRACEBACK)]
         raised = _read_traceback(lines, start, label)
         of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
-        is_logged = WARNED.search(label) or (label.isspace() and LOGGED.match("".join(lines[start - 1 : start])))
+        is_logged = LOGGER_LEVEL.search(label) or (
+            label.isspace() and LOGGED_ABOVE.match("".join(lines[start - 1 : start]))
+        )
         if of_tracker or is_logged or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             end = raised.at if raised else start
             shown[start : end + 1] = [""] * (end + 1 - start)
@@ -175,7 +177,7 @@ def find_program_error(raised: Sequence[Raised], start: int, explained: Containe
         Lines (from 0) with a known error.
     """
     own = [each for each in raised if each.at >= start and not _is_consequence(each)]
-    if own and all(each.name == REFUSED for each in own):
+    if own and all(each.name == ARGUMENTS_REFUSED for each in own):
         own = own[-1:]  # of several attempts that were appended to one log
     return None if not own or own[0].at in explained else _describe(own[0])
 
@@ -288,7 +290,7 @@ def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
     """Find arguments that a program refused."""
     for at, line in enumerate(lines):
         if match := USAGE.match(line):
-            yield Raised(at, at, REFUSED, match[1])
+            yield Raised(at, at, ARGUMENTS_REFUSED, match[1])
 
 
 def _find_thrown(lines: Sequence[str]) -> Iterator[Raised]:
@@ -315,7 +317,7 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
 def _describe(raised: Raised) -> ProgramError:
     """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
-    if raised.name == REFUSED:
+    if raised.name == ARGUMENTS_REFUSED:
         cause = f"the program refused its arguments: {message}"
         if NO_VALUE.search(message):
             return ProgramError(raised.at, cause, "print the command (set -x): often a variable in it is empty")

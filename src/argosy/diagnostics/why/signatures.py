@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_toml
+from argosy.core.session import config_folder
 
 DATA = Path(__file__).with_name("signatures")
 
@@ -36,7 +37,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     name: str
     match: str
-    """Regular expression, searched in each line. ``{name}`` in cause and fix is the text of its named group."""
+    """Regular expression, searched in the whole log; the line where it begins counts. ``^``, ``$`` and ``.`` keep to
+    one line, ``\\s`` and ``[^x]`` do not. ``{name}`` in cause and fix is the text of its named group."""
     needs: tuple[str, ...] = ()
     """Words without digits. A line that matches contains at least one of them; empty if that is unknown."""
     also: tuple[str, ...] = ()
@@ -61,7 +63,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A line as a program prints it."""
 
     def __post_init__(self) -> None:
-        """Reject an invalid regular expression."""
+        """Reject an invalid regular expression, and needed words that could never be found."""
+        for word in self.needs:
+            if any(letter.isdigit() for letter in word):
+                raise ValueError(f"{word!r}, a needed word of {self.name!r}, has a digit: leave digits out")
         for pattern in (self.match, *self.also, *self.unless):
             try:
                 re.compile(pattern)
@@ -81,9 +86,8 @@ def _parse_file(text: str) -> _File:
 
 def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the files of signatures: the user's, the system's, then the shipped ones."""
-    home = environment.get("HOME", "")
-    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-    own = (Path(user) / "argosy/signatures.toml",) if user else ()
+    folder = config_folder(environment)
+    own = (folder / "signatures.toml",) if folder else ()
     return (*(path for path in (*own, Path("/etc/argosy/signatures.toml")) if path.is_file()), *SHIPPED)
 
 
