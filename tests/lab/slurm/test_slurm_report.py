@@ -157,7 +157,7 @@ def check_failed(said: str, page: str) -> None:
     assert back.endswith("-- python train.py ib")
     assert again.endswith("-- python train.py ib 3")
     assert "the output of this job has no measurement (job 1 measured 23.1 GB/s)" in section(page, "measured")
-    assert "rank 3: 1 (failed first); job: 143" in page
+    assert "rank 3: 1 (failed first); step: 143" in page
     assert "Slurm stopped the other ranks after rank 3 had failed" in section(page, "timeline")
     assert "Last lines of rank 3, which failed first rank 3 step" in re.sub(r"\s+", " ", section(page, "failure"))
     assert "rank 0 step" not in section(page, "failure")

@@ -503,7 +503,7 @@ def test_the_placeholders_of_hints_are_filled() -> None:
 def test_the_exit_codes_of_the_program_and_of_the_job_are_named() -> None:
     run = Run("7", 0, 143, "node[1-2]", 100, 400)
     page = render_page(with_case(facts=replace(FACTS, runs=(run,))))
-    assert "rank 3: 3 (failed first); job: 143 (the other ranks were stopped by SIGTERM)" in page
+    assert "rank 3: 3 (failed first); step: 143 (the other ranks were stopped by SIGTERM)" in page
     assert "0.17 node hours, 1.3 GPU hours" in page
 
 

@@ -149,12 +149,12 @@ def _has_tasks(facts: JobFacts) -> bool:
 
 
 def _exit_codes(facts: JobFacts) -> str:
-    """Return the exit code; that of the rank that failed first, and of the job if the other ranks changed it."""
-    job = facts.runs[-1].code if facts.runs and not _has_tasks(facts) else facts.code
-    if facts.first is None or job == facts.code:
+    """Return the exit code; that of the rank that failed first, and of the step if the other ranks changed it."""
+    step = facts.runs[-1].code if facts.runs and not _has_tasks(facts) else facts.code
+    if facts.first is None or step == facts.code:
         return str(facts.code)
-    stopped = f" (the other ranks were stopped by {_signal(job - SIGNALLED)})" if job > SIGNALLED else ""
-    return f"rank {facts.first.rank}: {facts.code} (failed first); job: {job}{stopped}"
+    stopped = f" (the other ranks were stopped by {_signal(step - SIGNALLED)})" if step > SIGNALLED else ""
+    return f"rank {facts.first.rank}: {facts.code} (failed first); step: {step}{stopped}"
 
 
 def _signal(number: int) -> str:

@@ -242,9 +242,15 @@ judge_elastic_run() {
     if [ -e "$1" ] && [ "$#" -ge "$argosy_least" ]; then argosy_code=0; fi
 }
 
-# Record the end of the run, and print the rank that failed first.
+# Record the end of the run, and print the rank that failed first.  The job ends with the code of that rank: srun
+# reports the highest one, often the 143 of a rank that it ended itself.
 note_end() {
-    [ ! -r "$1" ] || sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
+    [ -r "$1" ] || return 0
+    sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
+    [ "$argosy_code" -ne 0 ] || return 0
+    set -- "${1%/*}/first" "$SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0}"
+    argosy_own=$(sed -n "s/^$2 .* \([0-9]*\)\$/\1/p" "$1" 2> /dev/null | tail -n 1)
+    argosy_code=${argosy_own:-$argosy_code}
 }
 
 # Start several copies on this machine; the first that fails ends the others, which would wait for it.
