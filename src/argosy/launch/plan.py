@@ -14,7 +14,7 @@ from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.node_command import check_words
+from argosy.launch.script.node_command import node_check
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
@@ -165,5 +165,5 @@ def _absolute(path: str, host: Host) -> str:
 def _attach_script(facts: LaunchFacts) -> str:
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
     script = _script_facts(facts, container, LauncherCommand(facts.request.command))
-    check = check_words(container, "", facts.site_settings.node_binds)
+    check = node_check(container, "", facts.site_settings.node_binds)
     return render_attach(script, render_modules(facts.site.modules), check)

@@ -31,7 +31,7 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
-from argosy.launch.image_checks import check_imports, note_missing_program
+from argosy.launch.image_checks import note_missing_import, note_missing_program, refuse_missing_import
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
@@ -127,8 +127,10 @@ def resolve_launch(
                 refuse_without_shell(container.entry)
         if remote_image is None:
             if purpose is Purpose.START:
+                refuse_missing_import(request, container, host.cwd)
                 container = note_missing_program(request, container, host.cwd)
-            container = check_imports(request, container, host.cwd, purpose)
+            else:
+                container = note_missing_import(request, container, host.cwd)
     return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
 
 
