@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argosy.core.model import Host, Variable
+from argosy.core.model import Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan
@@ -119,7 +119,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     """
     request, host, record = facts.request, facts.context.host, facts.context.record
     masks = choose_masks(facts.shape, facts.site)
-    resume = plan_resume(request.restarts, _absolute(request.checkpoint, host), facts.options)
+    resume = plan_resume(request.restarts, request.checkpoint, facts.options)
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
     started = find_launcher(facts.launcher).plan(
         LauncherSpec(
@@ -156,10 +156,6 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         record=record,
         resume=resume,
     )
-
-
-def _absolute(path: str, host: Host) -> str:
-    return path if path.startswith("/") or not (path and host.cwd) else f"{host.cwd}/{path}"
 
 
 def _attach_script(facts: LaunchFacts) -> str:
