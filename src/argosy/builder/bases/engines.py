@@ -60,6 +60,7 @@ NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
 
 ARCHIVE = "image.tar"
+"""The archive that an engine builds, and the name that hints suggest for one."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
@@ -186,7 +187,7 @@ def describe_expected_engine(reference: str, options: EngineOptions, session: Se
 def _engine_of(file: Path, kind: Format, session: Session) -> str:
     """Check a definition file or Dockerfile, and choose the engine that builds it."""
     refuse_invalid_definition(file, kind)
-    engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
+    engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, ARCHIVE)
     return _find(engines, f"the {kind} {file.name}", made, file, session)
 
 
