@@ -16,7 +16,7 @@ from types import ModuleType
 from uuid import UUID
 
 from argosy.builder import freeze
-from argosy.builder.bases.definitions import Format, read_definition
+from argosy.builder.bases.definitions import Format, refuse_invalid_definition
 from argosy.core.process import FakeRunner, Reply
 from argosy.diagnostics.check.contents import parse_contents
 from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
@@ -287,9 +287,9 @@ _TABLE = (
     Parser("environment.yml", _recipe("environment.yml"), _files("corpus/env/*.yml")),
     Parser("requirements.txt", _recipe("requirements.txt"), _files("corpus/env/*.txt")),
     Parser("condarc", lambda data, _: parse_condarc(_text(data), "condarc", Condarc()), _texts(samples.CONDARC)),
-    Parser("dockerfile", _file("Dockerfile", lambda path: read_definition(path, Format.DOCKERFILE)),
+    Parser("dockerfile", _file("Dockerfile", lambda path: refuse_invalid_definition(path, Format.DOCKERFILE)),
            _texts(samples.DOCKERFILE)),
-    Parser("definition", _file("x.def", lambda path: read_definition(path, Format.DEFINITION)),
+    Parser("definition", _file("x.def", lambda path: refuse_invalid_definition(path, Format.DEFINITION)),
            _texts(samples.DEFINITION)),
     Parser("import", _sbatch, _files("golden-scripts/**/*.sh")),
     Parser("lint", lambda data, _: lint_script("job.sh", _text(data), read_site("lumi-g")),

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.bases.choose import plan_needs
+from argosy.builder.bases.choose import find_needs
 from argosy.builder.finish import InstalledLayer, finish_layer
 from argosy.builder.inputs import read_inputs, read_lock, refuse_changed, refuse_changed_steps, refuse_other_base
 from argosy.builder.layer import install_layer
@@ -124,6 +124,6 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
     if asked.base:
         session = resolve_target_session(asked, session)
         with work_folder(session.work_parent()) as work:
-            needs = plan_needs(inputs.recipe)
+            needs = find_needs(inputs.recipe)
             refuse_other_base(inputs, open_base(asked.base, session, work, needs=needs, options=asked.engine))
     return found

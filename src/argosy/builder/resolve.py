@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.builder.bases.choose import plan_needs
+from argosy.builder.bases.choose import find_needs
 from argosy.builder.bases.definitions import definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions
 from argosy.builder.inputs import BuildInputs, read_inputs, read_lock
@@ -75,7 +75,7 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
         request=request,
         session=session,
         inputs=inputs,
-        needs=plan_needs(inputs.recipe),
+        needs=find_needs(inputs.recipe),
         site=site,
         pip=read_pip_config(session.host.environment, Path(session.host.person.home)),
         git=find_git_access(session.host),

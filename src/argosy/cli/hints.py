@@ -116,9 +116,7 @@ OPTION_HINTS: Mapping[str, str] = {
     **dict.fromkeys(("-r", "--requirement"), "give the file itself: argosy build requirements.txt -o IMAGE"),
     "--prefix": "argosy wrap FILE --prefix DIR installs into a folder",
     **dict.fromkeys(("--ipc", "--shm-size", "--ulimit", "--network", "--net", "--pid", "--publish"), SHARED_HINT),
-    **dict.fromkeys(
-        ("-u", "--user"), "you are the same user in the container; 'argosy run --dev --fakeroot' makes you root"
-    ),
+    **dict.fromkeys(("-u", "--user"), USER_HINT),
     "-w": "use --workdir DIR",
     "-d": "'argosy shell IMAGE --detach NAME' starts a session that continues when you leave",
     **dict.fromkeys(("-M", "--cluster", "--clusters"), CLUSTER_HINT),

@@ -119,8 +119,6 @@ def render_layer_variables(activation: Activation) -> tuple[str, ...]:
     """Render the environment of a layer as variables of Apptainer and SingularityCE, one export per line.
 
     Both can only prepend to ``PATH``, with ``PREPEND_PATH``; any other list is set as a whole.
-
-    ``PREPEND_PATH`` is the one list that both can put something before; any other list is set as a whole.
     """
     pairs = [("PREPEND_PATH" if name == "PATH" else name, first) for name, first in activation.prepend]
     pairs += [*activation.identity, *activation.default]

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from argosy.core.parse import parse_int
+from argosy.slurm.states import state_word
 
 SIGNALS = {
     "Hangup": 1, "Interrupt": 2, "Quit": 3, "Illegal instruction": 4, "Trace/breakpoint trap": 5, "Aborted": 6,
@@ -204,10 +205,11 @@ def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
     sources
         Option, for example ``--time`` -> file and line that it came from.
     """
-    options = BEHIND.get(state.partition(" ")[0], ())
+    name = state_word(state)
+    options = BEHIND.get(name, ())
     if not options or not script:
         return ""
-    return _line(options, script.splitlines(), sources) + ("" if find_checkpoint(script) else AFTER.get(state, ""))
+    return _line(options, script.splitlines(), sources) + ("" if find_checkpoint(script) else AFTER.get(name, ""))
 
 
 def find_checkpoint(script: str) -> str:

@@ -160,7 +160,7 @@ def _launches(session: Session) -> Iterator[Launch]:
 
 
 def list_launches(session: Session) -> Iterator[Launch]:
-    """Yield the launches that have a name of their own; of two jobs with one number, the newer one has the number."""
+    """Yield the launches outside of allocations, the newest first; of two jobs with one number, only the newer one."""
     seen: set[str] = set()
     for launch in _launches(session):
         if not launch.in_allocation and launch.id not in seen:

@@ -45,7 +45,7 @@ from argosy.slurm.queries import (
     plan_sacct,
     plan_squeue,
 )
-from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state
+from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state, state_word
 
 DEFAULT_SECONDS = 5.0
 """Seconds between two questions about a job if its site does not say."""
@@ -331,7 +331,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
 
 def _find_first(state: str, tail: str, record: Path | None, job: str) -> RankEnd | None:
     """Find the rank that failed first; a job that ended at its time limit or was cancelled has none."""
-    failed_itself = state.partition(" ")[0] == "FAILED"
+    failed_itself = state_word(state) == "FAILED"
     return (find_first_failure(tail) or read_first(record, job)) if failed_itself else None
 
 

@@ -43,6 +43,7 @@ from argosy.launch.site_settings import (
     with_site_binds,
     with_variables,
 )
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
@@ -255,7 +256,7 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
     refuse_missing_options(options, target.site, facts)
     rows = [
-        Choice(f"--{name}", value, f"your default, {USER_DEFAULTS[name]}", "environment")
+        Choice(option_name(name), value, f"your default, {USER_DEFAULTS[name]}", "environment")
         for name, value in by_user.items()
     ]
     if short := describe_short_time(options.time):

@@ -88,7 +88,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
     refuse_invalid_options(options, request.extra, request.given)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
-    gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
+    gpus = wanted.gpus_per_node or wanted.gpus // nodes
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
     partition, why = choose_partition(site, options.partition, demand)
     whole = is_whole(site, partition, demand)

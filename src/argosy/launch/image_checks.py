@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
+import msgspec
+
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Choice, ContainerRequest, Mark
 from argosy.core.records import replace
 from argosy.launch.launchers.launcher import ANY_PYTHON
-from argosy.launch.model import LaunchRequest, Purpose
+from argosy.launch.model import LaunchRequest
 from argosy.runtimes.command_check import SYSTEM_FOLDERS, is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
 
@@ -29,31 +31,52 @@ LONGEST = 1 << 20
 """Size of the longest program that is read, in bytes."""
 
 
-def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, purpose: Purpose) -> ContainerPlan:
-    """Refuse a program that imports a framework that the image certainly lacks; return the container.
-
-    A plan that does not start gets a choice with the same text instead.
+def refuse_missing_import(request: LaunchRequest, container: ContainerPlan, cwd: str) -> None:
+    """Refuse a program that imports a framework that the image certainly lacks.
 
     Raises
     ------
     CheckFailed
         If the image does not contain a framework that the program imports.
     """
+    missing, image = _find_missing_import(request, container, cwd), container.entry.image
+    if missing:
+        count = len(image.packages)
+        every = f"{image.path} lists all its {count} Python packages, and {missing.module} is not among them"
+        raise CheckFailed(missing.what, evidence=every, hint=missing.hint)
+
+
+def note_missing_import(request: LaunchRequest, container: ContainerPlan, cwd: str) -> ContainerPlan:
+    """Add a choice to the container if a launch would refuse an import of the program; return the container."""
+    missing = _find_missing_import(request, container, cwd)
+    if not missing:
+        return container
+    why = f"{missing.what}, so a launch would be refused; {missing.hint}"
+    row = Choice("import", missing.module, why, "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
+
+
+class MissingImport(msgspec.Struct, frozen=True):
+    """A module that a program imports, and that its image does not contain."""
+
+    module: str
+    what: str
+    hint: str
+
+
+def _find_missing_import(request: LaunchRequest, container: ContainerPlan, cwd: str) -> MissingImport | None:
+    """Find the first framework that the program imports and the image certainly lacks."""
     image = container.entry.image
     if request.no_check or not image.complete or container.entry.dev or adds_packages(request.container):
-        return container
+        return None
     program = _find_program(request, cwd)
     lacking = FRAMEWORKS - {name.replace("-", "_") for name in image.packages}
-    missing = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
-    if not missing or not program or _is_beside(program, missing):
-        return container
-    what = f"{program.name} imports {missing}, but {PurePath(image.path).name} does not contain it"
-    hint = f"add {missing.replace('_', '-')} to the image's environment and build again; or use --no-check"
-    if purpose is Purpose.START:
-        every = f"{image.path} lists all its {len(image.packages)} Python packages, and {missing} is not among them"
-        raise CheckFailed(what, evidence=every, hint=hint)
-    row = Choice("import", missing, f"{what}, so a launch would be refused; {hint}", "image", mark=Mark.DOUBTFUL)
-    return replace(container, choices=(*container.choices, row))
+    module = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
+    if not module or not program or _is_beside(program, module):
+        return None
+    what = f"{program.name} imports {module}, but {PurePath(image.path).name} does not contain it"
+    hint = f"add {module.replace('_', '-')} to the image's environment and build again; or use --no-check"
+    return MissingImport(module, what, hint)
 
 
 def note_missing_program(request: LaunchRequest, container: ContainerPlan, cwd: str) -> ContainerPlan:

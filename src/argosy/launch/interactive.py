@@ -108,6 +108,11 @@ def _terminal() -> Argv:
     return ("--pty",) if sys.stdin.isatty() else ()
 
 
+def _plan_step(options: Argv, terminal: Argv, script: str) -> Argv:
+    """Plan the step that starts a script, and its arguments, on the first node of an allocation."""
+    return (*STEP, *options, "--mpi=none", "--export=ALL", *terminal, "bash", script)
+
+
 INSTEAD = {
     "array": "start one shell per task, and set SLURM_ARRAY_TASK_ID with --env",
     "output": "remove it: the shell uses the terminal",
@@ -139,7 +144,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     write_record(plan, folder, session)
     submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
     write_text(folder / SHELL_SCRIPT, render_shell(folder, submission, plan.step_options))
-    allocation, command = plan.submit[: plan.submit.index(STEP[0])], plan.submit[plan.submit.index("{script}") + 1 :]
+    allocation, command = plan_allocation(plan.directives), literal_argv(escape_colons(plan.command))
     session.reporter.note("the nodes are released when the shell ends; until then, --in-allocation launches on them")
     argv = (*allocation, "sh", str(folder / SHELL_SCRIPT), *command)
     code = session.runner.run_foreground(Command(argv, env=submission_environment(session)))
@@ -163,13 +168,12 @@ def prepare_interactive(
     refuse_options(
         request, dict(given_options(request)), INSTEAD, needs="a batch job", evidence="--interactive opens a shell"
     )
-    command = request.command or SHELL
-    request = replace(request, command=command)
+    request = replace(request, command=request.command or SHELL)
     plan = prepare_launch(request, session, profile=profile, purpose=purpose, record=record)
     # A dry run may be piped to a file or a pager: the shell that it describes still gets a terminal.
     terminal = ("--pty",) if purpose is Purpose.SHOW else _terminal()
-    step = (*STEP, *plan.step_options, "--mpi=none", "--export=ALL", *terminal, "bash", "{script}")
-    submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(command)))
+    step = _plan_step(plan.step_options, terminal, "{script}")
+    submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(plan.command)))
     return replace(plan, submit=submit, script=_with_start(plan.attach, submit))
 
 
@@ -196,7 +200,7 @@ def _with_start(script: str, submit: Argv) -> str:
 def render_shell(folder: Path, submission: Submission, options: Argv = ()) -> str:
     """Render the script that enters the container on the first node of an allocation, and records the job's number."""
     before, after = render_submission(replace(submission, job=NUMBER)).split(NUMBER)
-    step = join((*STEP, *options, "--mpi=none", "--export=ALL", *_terminal(), "bash", str(folder / ATTACH)))
+    step = join(_plan_step(options, _terminal(), str(folder / ATTACH)))
     lines = [
         "#!/bin/sh",
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argosy.core.model import Host, Variable
+from argosy.core.model import Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan
@@ -14,7 +14,7 @@ from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.node_command import check_words
+from argosy.launch.script.node_command import node_check
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
@@ -119,7 +119,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     """
     request, host, record = facts.request, facts.context.host, facts.context.record
     masks = choose_masks(facts.shape, facts.site)
-    resume = plan_resume(request.restarts, _absolute(request.checkpoint, host), facts.options)
+    resume = plan_resume(request.restarts, request.checkpoint, facts.options)
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
     started = find_launcher(facts.launcher).plan(
         LauncherSpec(
@@ -158,12 +158,8 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     )
 
 
-def _absolute(path: str, host: Host) -> str:
-    return path if path.startswith("/") or not (path and host.cwd) else f"{host.cwd}/{path}"
-
-
 def _attach_script(facts: LaunchFacts) -> str:
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
     script = _script_facts(facts, container, LauncherCommand(facts.request.command))
-    check = check_words(container, "", facts.site_settings.node_binds)
+    check = node_check(container, "", facts.site_settings.node_binds)
     return render_attach(script, render_modules(facts.site.modules), check)

@@ -31,7 +31,7 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
-from argosy.launch.image_checks import check_imports, note_missing_program
+from argosy.launch.image_checks import note_missing_import, note_missing_program, refuse_missing_import
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
@@ -127,8 +127,10 @@ def resolve_launch(
                 refuse_without_shell(container.entry)
         if remote_image is None:
             if purpose is Purpose.START:
+                refuse_missing_import(request, container, host.cwd)
                 container = note_missing_program(request, container, host.cwd)
-            container = check_imports(request, container, host.cwd, purpose)
+            else:
+                container = note_missing_import(request, container, host.cwd)
     return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
 
 
@@ -156,7 +158,7 @@ def _resolve_local(
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a launch on this machine."""
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
-    wanted = _with_log_folder(asked, request.logs)
+    wanted = _with_written_folders(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
     refuse_missing_binds(request.container)  # the folder for logs is created later
     if purpose is Purpose.START and not request.no_check:
@@ -208,7 +210,7 @@ def _assume_job(
 def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
     """Return the container that a job requests: with the site's settings, its folder, and those that ranks write to."""
     asked = _in_folder(container_at_site(request.container, site), request.options.chdir)
-    return _with_log_folder(_with_log_folder(asked, request.logs), record)
+    return _with_written_folders(asked, request.logs, record)
 
 
 def _checked_torch(
@@ -267,9 +269,10 @@ def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
     return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
-def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
-    """Bind a folder that ranks write to; the plan drops the bind if another one contains the folder."""
-    return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs.startswith("/") else container
+def _with_written_folders(container: ContainerRequest, *folders: str) -> ContainerRequest:
+    """Bind the absolute folders that ranks write to; the plan drops a bind if another one contains its folder."""
+    binds = (Bind(folder, folder) for folder in folders if folder.startswith("/"))
+    return replace(container, binds=(*container.binds, *binds))
 
 
 def _has_unknown_gpus(site: Site) -> bool:

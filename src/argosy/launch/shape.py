@@ -38,13 +38,14 @@ def choose_job_shape(
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
     share = share or (BY_WHOLE_NODES if site.slurm.whole_nodes else "")
     cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus, share)
-    why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
+    note = _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
+    is_idle = nodes > 1 and not gpus and ranks * cpus < site.node.cores
     why_nodes = "requested" if wanted.nodes else "no other number was given"
     rows = (
         Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
         _gpus_choice(gpus, why_gpus, site),
         Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
-        _cores_choice(cpus, why_cpus, wanted, site, idle=nodes > 1 and not gpus and ranks * cpus < site.node.cores),
+        _cores_choice(cpus, (why_cpus, note), wanted, site, idle=is_idle),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
 
@@ -69,15 +70,22 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
-def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site, *, idle: bool) -> Choice:
-    """Return the choice of cores; warn if several nodes without GPUs compute on a core each by default."""
+def _cores_choice(cpus: int, reasons: tuple[str, str], wanted: Wanted, site: Site, *, idle: bool) -> Choice:
+    """Return the choice of cores; warn if several nodes without GPUs compute on a core each by default.
+
+    Parameters
+    ----------
+    reasons
+        Why this number, and the note of `_too_many_cores`, a doubt about a number that the user gave.
+    """
+    why, note = reasons
     is_counted = why in {BY_SCRIPTS, BY_WHOLE_NODES, BY_ALLOCATION}
     source = f"site {site.name}" if is_counted else _source(wanted.cpus_per_rank)
     is_one_by_default = idle and cpus == 1 and not wanted.cpus_per_rank
-    mark = Mark.DOUBTFUL if why.startswith("requested; ") or is_one_by_default else Mark.NONE
-    if is_one_by_default:
-        why = f"{why} of the {site.node.cores} cores of a node"
-    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source, mark=mark)
+    is_doubtful = is_one_by_default or (note and wanted.cpus_per_rank)
+    why += f" of the {site.node.cores} cores of a node" if is_one_by_default else ""
+    mark = Mark.DOUBTFUL if is_doubtful else Mark.NONE
+    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why + note, source, mark=mark)
 
 
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
@@ -196,8 +204,8 @@ def choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice,
     cpus = wanted.cpus_per_rank
     if wanted.ranks:
         return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "requested", "option"),)
-    count = gpus or len(host.gpus)
-    if count:
-        return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
+    ranks = gpus or len(host.gpus)
+    if ranks:
+        return Shape(1, ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(ranks), "one per GPU", "machine"),)
     why = "no GPU is visible here, and no number was given"
     return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)

@@ -55,7 +55,7 @@ def _join(project: Project, options: Mapping[str, Any], job: str) -> dict[str, A
     pairs = (text.partition("=") for text in words.get("env", ()))  # other lists appear unchanged in the script
     given |= {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
     lists = {key: (*words.get(key, ()), *options.get(key, ())) for key in LISTS}
-    return words | {**options} | lists | {"given": given}
+    return words | options | lists | {"given": given}
 
 
 def _table_options(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

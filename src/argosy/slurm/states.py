@@ -43,11 +43,14 @@ HALTED = frozenset({"SUSPENDED", "STOPPED"})
 """States of a job that has nodes, but in which Slurm starts no step."""
 
 
+def state_word(state: str) -> str:
+    """Return the name of a state, for example ``CANCELLED`` for ``CANCELLED by 2001`` and ``CANCELLED+``."""
+    return next(iter(state.split(maxsplit=1)), "").rstrip("+")
+
+
 def describe_state(state: str) -> tuple[str, str]:
     """Return kind and meaning of a state; a state that is not in the table counts as running."""
-    # For example "CANCELLED by 2001" or "CANCELLED+".
-    word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
-    return STATES.get(word, (RUNNING, f"is {state}"))
+    return STATES.get(state_word(state), (RUNNING, f"is {state}"))
 
 
 FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
@@ -59,7 +62,7 @@ OUT_OF_MEMORY_SIGNAL = 125
 
 def exit_code_of_state(state: str, code: int) -> int:
     """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
-    name = state.partition(" ")[0]
+    name = state_word(state)
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
         return 137  # the kernel sent SIGKILL
     if code or name == "COMPLETED":

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from argosy.builder.bases.choose import refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.bases.definitions import Format, base_images, definition_format, read_definition
+from argosy.builder.bases.definitions import Format, base_images, definition_format, refuse_invalid_definition
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.builder.python.pins import CannotHave
 from argosy.builder.records import BuildRequest
@@ -110,16 +110,16 @@ def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path:
 @pytest.mark.parametrize(("kind", "text"), [(Format.DEFINITION, DEFINITION), (Format.DOCKERFILE, DOCKERFILE)])
 def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, text: str) -> None:
     (tmp_path / "file").write_text(text)
-    read_definition(tmp_path / "file", kind)
+    refuse_invalid_definition(tmp_path / "file", kind)
 
 
 @pytest.mark.parametrize("before", ["", "# syntax=docker/dockerfile:1\n", "# check=skip=all\n#syntax = x\n"])
 def test_the_escape_directive_may_follow_other_directives(before: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(f"{before}# escape=`\nFROM scratch\nRUN a `\n  foo\n")
-    read_definition(tmp_path / "file", Format.DOCKERFILE)
+    refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
     (tmp_path / "file").write_text(f"{before}FROM scratch\n# escape=`\nRUN a `\n  foo\n")
     with pytest.raises(UsageError, match="has no 'foo'"):
-        read_definition(tmp_path / "file", Format.DOCKERFILE)
+        refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
 
 
 def test_stages_are_found_whatever_the_case_of_their_names(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_unknown_keyword_is_refused_with_its_line_and_the_nearest(
 ) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(UsageError) as caught:
-        read_definition(tmp_path / "file", kind)
+        refuse_invalid_definition(tmp_path / "file", kind)
     assert f"file:{line}:" in caught.value.evidence
     assert caught.value.hint == f"did you mean {meant}?"
 
@@ -150,7 +150,7 @@ def test_an_unknown_keyword_is_refused_with_its_line_and_the_nearest(
 def test_an_accidental_section_in_the_middle_of_a_script_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "file").write_text(f"Bootstrap: docker\nFrom: x\n%post\n{line}\n")
     with pytest.raises(UsageError, match="is not a section") as caught:
-        read_definition(tmp_path / "file", Format.DEFINITION)
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
     assert "file:4:" in caught.value.evidence
     assert "even if it is indented" in caught.value.hint
 
@@ -158,14 +158,14 @@ def test_an_accidental_section_in_the_middle_of_a_script_is_refused(tmp_path: Pa
 def test_a_byte_order_mark_before_a_definition_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(DEFINITION, encoding="utf-8-sig")
     with pytest.raises(UsageError, match="byte order mark"):
-        read_definition(tmp_path / "file", Format.DEFINITION)
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
 
 
 @pytest.mark.parametrize("kind", list(Format))
 def test_a_definition_without_a_base_is_refused(tmp_path: Path, kind: Format) -> None:
     (tmp_path / "file").write_text("# nothing\n")
     with pytest.raises(UsageError, match="is no"):
-        read_definition(tmp_path / "file", kind)
+        refuse_invalid_definition(tmp_path / "file", kind)
 
 
 class Engine(FakeRunner):

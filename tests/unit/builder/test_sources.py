@@ -10,14 +10,14 @@ import pytest
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.backends.plan import RootfsSpec
-from argosy.builder.bases.choose import plan_needs
+from argosy.builder.bases.choose import find_needs
 from argosy.builder.python import sources
 from argosy.builder.python.sources import (
     add_git_access,
     advise_on_git,
     bring_in,
     find_git_access,
-    plan_git_packages,
+    find_git_packages,
     repository_around,
     write_git_home,
 )
@@ -100,16 +100,16 @@ def recipe_of(folder: Path, text: str) -> Recipe:
 )
 def test_a_debian_base_gets_the_programs_that_fetch_repositories(tmp_path: Path, line: str, packages: object) -> None:
     recipe = recipe_of(tmp_path, f"{line}\n")
-    assert plan_git_packages(recipe) == packages
-    assert plan_needs(recipe)[:2] == ("python3", "python3-venv")
+    assert find_git_packages(recipe) == packages
+    assert find_needs(recipe)[:2] == ("python3", "python3-venv")
 
 
 def test_a_folder_with_a_version_from_git_needs_git(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/pyproject.toml").write_text('[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n')
-    assert plan_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ()
+    assert find_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ()
     (tmp_path / "mine/.git").mkdir()
-    assert plan_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ("git",)
+    assert find_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ("git",)
 
 
 def test_ssh_inside_has_the_users_agent_and_known_hosts_and_asks_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ def test_a_source_without_a_line_gives_no_line_to_change() -> None:
     assert "(line 3 of its script)" in advise_end("TIMEOUT", SCRIPT, {"--time": "option"})
 
 
+def test_a_sign_behind_the_state_changes_no_advice() -> None:
+    assert advise_end("TIMEOUT+", SCRIPT, {}) == advise_end("TIMEOUT", SCRIPT, {}) != ""
+
+
 def test_advice_names_an_option_to_add_if_it_was_not_given() -> None:
     assert advise_end("OUT_OF_MEMORY", SCRIPT, {}) == "add --mem-per-gpu, which the job did not have"
 

@@ -227,6 +227,8 @@ def test_the_first_failing_rank_gives_the_code_of_a_failed_job_alone(tmp_path: P
     failed = find_job(session(tmp_path, [(asked, shown("FAILED", output, code="143:0"))]), "7")
     assert (failed.code, failed.first and failed.first.rank) == (42, 3)
     assert failed.verdict == "job 7 ended with an error (code 42): rank 3 on n1 failed first (code 42)"
+    cut = find_job(session(tmp_path, [(asked, shown("FAILED+", output, code="143:0"))]), "7")
+    assert (cut.code, cut.first) == (failed.code, failed.first)
     cancelled = find_job(session(tmp_path, [(asked, shown("CANCELLED", output))]), "7")
     assert (cancelled.code, cancelled.first) == (143, None)
 

@@ -9,7 +9,7 @@ import pytest
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.launch.image_checks import check_imports, note_missing_program
+from argosy.launch.image_checks import note_missing_import, note_missing_program, refuse_missing_import
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import doubtful_choices
 from argosy.runtimes.container_plan import plan_container
@@ -23,8 +23,12 @@ def check(
     folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, purpose: Purpose = Purpose.START
 ) -> list[str]:
     container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
-    container = note_missing_program(request, container, str(folder)) if purpose is Purpose.START else container
-    return [*doubtful_choices(check_imports(request, container, str(folder), purpose).choices)]
+    if purpose is Purpose.START:
+        refuse_missing_import(request, container, str(folder))
+        container = note_missing_program(request, container, str(folder))
+    else:
+        container = note_missing_import(request, container, str(folder))
+    return [*doubtful_choices(container.choices)]
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_elastic_verdict, render_staging
 from argosy.launch.submit import submit
 from argosy.recipes.job_options import with_defaults, with_job
+from argosy.recipes.option_row import option_name
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Avoid, Option, SiteBind
 from argosy.sites.software import Modules
-from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
@@ -809,6 +810,14 @@ def container_per(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **r
     rows = [choice for choice in made.choices if choice.key == ChoiceKey.CONTAINER_PER]
     assert ("argosy_start_ranks" in made.script) == (rows[:1] != [] and rows[0].value == "node")
     return (rows[0].value, rows[0].why) if rows else ("", "")
+
+
+@pytest.mark.parametrize(("name", "variable"), USER_DEFAULTS.items())
+def test_an_option_from_a_variable_of_the_user_is_explained_by_it(name: str, variable: str) -> None:
+    values = {"mem": "60G", "mem_per_gpu": "60G", "time": "1:00:00", "signal": "USR2"}
+    made = plan(host=replace(HOST, environment={**HOST.environment, variable: values.get(name, "x")}))
+    explained = {row.what: (row.why, row.source) for row in explain_plan(made)}
+    assert explained[option_name(name)] == (f"your default, {variable}", "environment")
 
 
 def test_srun_starts_a_container_per_node_or_per_rank() -> None:

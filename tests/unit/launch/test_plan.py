@@ -142,6 +142,20 @@ def test_a_core_on_each_of_several_nodes_is_a_warning(wanted: Wanted, *, warns: 
     assert ("of the 56 cores of a node" in cores.why) is warns
 
 
+@pytest.mark.parametrize(
+    ("wanted", "note"),
+    [
+        (Wanted(ranks=9, cpus_per_rank=1), "; 9 on a node are more than its 8 cores"),
+        (Wanted(ranks=9), "; 9 on a node are more than its 8 cores"),
+        (Wanted(ranks=8, cpus_per_rank=1), ""),
+    ],
+)
+def test_more_ranks_than_cores_are_a_warning_if_their_cores_were_requested(wanted: Wanted, note: str) -> None:
+    cores = choose_job_shape(wanted, LAB)[1][-1]
+    assert note in cores.why
+    assert (cores.mark is Mark.DOUBTFUL) is bool(note and wanted.cpus_per_rank)
+
+
 @pytest.mark.parametrize("launcher", ["torchrun", "none"])
 def test_ranks_without_gpus_share_the_cores_of_whole_nodes(launcher: str) -> None:
     whole = replace(LAB, slurm=Slurm(whole_nodes=True))

@@ -195,6 +195,7 @@ def test_states_come_in_the_forms_of_squeue_and_sacct() -> None:
         ("FAILED", 0, 1),
         ("TIMEOUT", 0, 143),
         ("CANCELLED by 2001", 0, 143),
+        ("CANCELLED+", 0, 143),
         ("NODE_FAIL", 0, 1),
         ("OUT_OF_MEMORY", 137, 137),
     ],

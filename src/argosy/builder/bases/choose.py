@@ -9,7 +9,7 @@ from pathlib import Path
 from argosy.builder.bases.base import NO_OPTIONS, Base, open_base
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.python.pins import CannotHave
-from argosy.builder.python.sources import plan_git_packages
+from argosy.builder.python.sources import find_git_packages
 from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
 from argosy.recipes.recipe import Recipe
@@ -133,6 +133,6 @@ def needs_python(recipe: Recipe) -> bool:
     return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 
-def plan_needs(recipe: Recipe) -> tuple[str, ...]:
+def find_needs(recipe: Recipe) -> tuple[str, ...]:
     """Return the Debian packages that the recipe needs in its base; local repositories are read for this."""
-    return (*(PYTHON_PACKAGES if needs_python(recipe) else ()), *plan_git_packages(recipe))
+    return (*(PYTHON_PACKAGES if needs_python(recipe) else ()), *find_git_packages(recipe))

@@ -188,9 +188,8 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
         reply = session.runner.run(command)
     finally:
         left = [str(path) for path in folder.glob("mmdebstrap.*")]
-        if (
-            left and "--map-auto" in around
-        ):  # after an interruption: only root of the user namespace can remove files of the subordinate users
+        # After an interruption: only root of the user namespace can remove files of the subordinate users.
+        if left and "--map-auto" in around:
             session.runner.run(Command(("unshare", *SUB_USERS, "rm", "-rf", *left)))
     if reply.code != 0:
         raise explain_bootstrap(suite, mirror, command, reply)

@@ -139,8 +139,8 @@ def dockerfile_in(folder: Path) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def read_definition(path: Path, kind: Format) -> None:
-    """Check that a file has only known keywords.
+def refuse_invalid_definition(path: Path, kind: Format) -> None:
+    """Refuse a definition file or Dockerfile with an unknown keyword, or without a base.
 
     Raises
     ------

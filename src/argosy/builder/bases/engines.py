@@ -18,7 +18,7 @@ from argosy.builder.bases.definitions import (
     base_images,
     definition_format,
     dockerfile_in,
-    read_definition,
+    refuse_invalid_definition,
 )
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
@@ -60,6 +60,7 @@ NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
 
 ARCHIVE = "image.tar"
+"""The archive that an engine builds, and the name that hints suggest for one."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
@@ -178,15 +179,15 @@ def describe_expected_engine(reference: str, options: EngineOptions, session: Se
     kind = definition_format(path, options.dockerfile) or Format.DOCKERFILE
     file = path if kind is Format.DEFINITION else _context(path, options, session)[1]
     if not here:
-        read_definition(file, kind)
+        refuse_invalid_definition(file, kind)
         return "built first, with the engine of that machine"
     return f"built first, with {_engine_of(file, kind, session)}"
 
 
 def _engine_of(file: Path, kind: Format, session: Session) -> str:
     """Check a definition file or Dockerfile, and choose the engine that builds it."""
-    read_definition(file, kind)
-    engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
+    refuse_invalid_definition(file, kind)
+    engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, ARCHIVE)
     return _find(engines, f"the {kind} {file.name}", made, file, session)
 
 

@@ -114,7 +114,7 @@ GIT_SETTINGS = "[safe]\n\tdirectory = *\n"
 """In the container, the user's files may appear to belong to another user; git would refuse them."""
 
 
-def plan_git_packages(recipe: Recipe) -> tuple[str, ...]:
+def find_git_packages(recipe: Recipe) -> tuple[str, ...]:
     """Return the Debian packages for repositories and for local folders whose version comes from git."""
     addresses = [line.spec for line in recipe.pip if line.kind is PipKind.VCS]
     if not addresses and not any(_asks_git(line) for line in recipe.pip):

@@ -14,7 +14,7 @@ from argosy.diagnostics.verify.rules import LEAST_SHARE
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.outputs import names_ranks
 from argosy.jobs.query import JobFacts
-from argosy.slurm.states import ENDED
+from argosy.slurm.states import ENDED, state_word
 
 OF_GPUS = ("GPUs", "network")
 
@@ -102,7 +102,7 @@ def describe_writer(case: Case) -> str:
 
 def _failed_early(facts: JobFacts) -> bool:
     """Return whether a job of Argosy failed by itself before a rank started."""
-    return facts.state.split(maxsplit=1)[0] == "FAILED" and bool(facts.submitted) and not facts.ranks
+    return state_word(facts.state) == "FAILED" and bool(facts.submitted) and not facts.ranks
 
 
 def _first_clause(text: str) -> str:

@@ -199,7 +199,7 @@ def _whole_name(name: str) -> str | None:
 
     The first part is a registry if it contains a dot or a port, or is localhost.
     """
-    first, slash, rest = name.partition("/")
+    first, slash, _ = name.partition("/")
     is_host = bool(slash) and ("." in first or ":" in first or first == "localhost" or first != first.lower())
     found = _NAME.match(name if is_host else f"{DOCKER_HUB}/{name}")
     if found is None:
@@ -209,7 +209,7 @@ def _whole_name(name: str) -> str | None:
         host = DOCKER_HUB
     if host == DOCKER_HUB and "/" not in path:
         path = f"library/{path}"
-    return f"{host}/{path}" if is_host or not rest or path else None
+    return f"{host}/{path}"
 
 
 def _nearest_name(transport: Transport, name: str, tag: str) -> str:

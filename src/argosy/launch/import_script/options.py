@@ -14,21 +14,15 @@ from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import refuse_invalid_options
+from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.slurm.script_words import Part, Word
 
-TEXTS = {
-    **{
-        name: name.replace("-", "_")
-        for name in (
-            "account", "partition", "qos", "time", "mem", "mem-per-gpu", "constraint", "reservation", "nodelist",
-            "exclude", "array", "signal", "mail-type", "output", "error", "chdir",
-        )
-    },
-    "job-name": "name",
-}  # fmt: skip
+FLAGS = frozenset(name for name in SAME_NAME if isinstance(getattr(JobOptions(), name.replace("-", "_")), bool))
+"""Options without a value; the key has the same name."""
+
+TEXTS = {name: name.replace("-", "_") for name in SAME_NAME - FLAGS} | {"job-name": "name"}
 """Options whose value is copied: name -> key."""
 
 NUMBERS = {
@@ -66,8 +60,6 @@ NOTES = {
 
 VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The name of a variable of the environment."""
-
-FLAGS = frozenset({"exclusive", "requeue"})
 
 DONE = {
     **dict.fromkeys(("cpu-bind", "cpu_bind"), "Argosy binds ranks to cores by the site profile"),
@@ -163,8 +155,9 @@ class Options:
     def _job_option(self, name: str, option: Option) -> tuple[Fate, str]:
         """Translate an sbatch option that does not change the shape."""
         if name in FLAGS and not option.value:  # --exclusive=user shares nodes among the jobs of the user
-            self.keys[name] = True
-            return Fate.KEPT, f"{name} = true"
+            key = name.replace("-", "_")
+            self.keys[key] = True
+            return Fate.KEPT, f"{key} = true"
         if name in TEXTS:
             return self._text(name, option.value)
         if name == "dependency" and re.fullmatch(r"afterok:[\d:]+", option.value):

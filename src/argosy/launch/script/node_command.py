@@ -66,10 +66,10 @@ def _node_checks(facts: SlurmFacts) -> tuple[Word, ...]:
     container, device = facts.script.container, _gpu_device(facts)
     if step_of(container):
         return (*_own_folders("/bin/sh", facts), *inside_words(device))
-    return (*_own_folders("sh", facts), *check_words(container, device, facts.site_settings.node_binds))
+    return (*_own_folders("sh", facts), *node_check(container, device, facts.site_settings.node_binds))
 
 
-def check_words(container: ContainerPlan, device: str, paths: Iterable[str]) -> tuple[Word, ...]:
+def node_check(container: ContainerPlan, device: str, paths: Iterable[str]) -> tuple[Word, ...]:
     """Return the command that checks a node, and binds the paths that it has into the container started after it."""
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"

@@ -83,9 +83,8 @@ def render_timer() -> str:
     return f"end_smoke_run_after {SMOKE_SECONDS}"
 
 
-def render_smoke_verdict() -> str:
-    """Render the line that counts a smoke run as successful if its timer ended it."""
-    return "judge_smoke_run"
+SMOKE_VERDICT = "judge_smoke_run"
+"""Line of a script that counts a smoke run as successful if its timer ended it."""
 
 
 DATA = Path(__file__).with_name("data")
@@ -160,7 +159,7 @@ class Resume(msgspec.Struct, frozen=True):
     restarts: int
     """Maximum number of restarts."""
     checkpoint: str
-    """File or folder that the program writes; absolute."""
+    """File or folder that the program writes; relative to the job's folder only in a dry run for another machine."""
     signal: str = SIGNAL
     grace: int = GRACE
     """Signal that warns the ranks, and seconds before the time limit."""

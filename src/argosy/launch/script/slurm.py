@@ -20,6 +20,7 @@ from argosy.launch.script.node_command import node_command, render_lists
 from argosy.launch.script.parts import (
     END_CALL,
     OUTPUT_CALL,
+    SMOKE_VERDICT,
     before_command,
     render_before,
     render_elastic_verdict,
@@ -27,7 +28,6 @@ from argosy.launch.script.parts import (
     render_rendezvous,
     render_requeue,
     render_resume_check,
-    render_smoke_verdict,
     render_staging,
     render_timer,
     render_warning,
@@ -239,7 +239,7 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render the end of the script: the record, the requeue, the exit code."""
     if facts.smoke:
-        yield render_smoke_verdict()
+        yield SMOKE_VERDICT
     if facts.record and facts.least_nodes:
         yield render_elastic_verdict(facts.least_nodes)
     if facts.record:

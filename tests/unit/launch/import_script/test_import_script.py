@@ -27,6 +27,8 @@ from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting
 from argosy.sites.read import read_site
+from argosy.slurm.option_checks import SAME_NAME
+from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.script_reader import read_job_script
 
 LUMI = """#!/bin/bash
@@ -702,6 +704,15 @@ def test_a_handled_signal_is_not_dropped(line: str, note: str) -> None:
 def test_ranks_keep_their_own_gpus(lines: str, start: str, expected: list[str] | None) -> None:
     text = f"#!/bin/bash\n#SBATCH --ntasks-per-node=2\n{lines}\n{start} python a.py\n"
     assert import_script("s.sh", text).jobs[0].keys.get("sbatch_arg") == expected
+
+
+@pytest.mark.parametrize("name", sorted(SAME_NAME))
+def test_an_option_that_launch_and_sbatch_share_becomes_a_key(name: str) -> None:
+    values = {"mem": "60G", "mem-per-gpu": "60G", "array": "0-9", "mail-type": "END", "time": "1:00", "signal": "USR2"}
+    is_flag = isinstance(getattr(JobOptions(), name.replace("-", "_")), bool)
+    value = "" if is_flag else f"={values.get(name, 'x')}"
+    keys = import_script("s.sh", f"#!/bin/bash\n#SBATCH --{name}{value}\nsrun ./a\n").jobs[0].keys
+    assert keys[name.replace("-", "_")] == (value[1:] or True)
 
 
 def test_nodes_for_one_user_are_not_whole_nodes_for_one_job() -> None:
