@@ -11,7 +11,7 @@ from argosy.recipes.option_row import option_name
 from argosy.sites.binding import plan_masks, usable_cores
 from argosy.sites.profile import Site
 
-THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
+MOST_THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
 """Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
 
 
@@ -98,7 +98,7 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
         return (
             f"; {asked} cores include {asked - cores + reserved} of the {reserved} reserved ones, which jobs cannot use"
         )
-    threads = FEWER_THREADS.get(site.node.arch, THREADS)
+    threads = FEWER_THREADS.get(site.node.arch, MOST_THREADS)
     if asked > cores * threads:
         raise UsageError(
             f"a node of {site.name} has {cores} cores, on which {count(ranks, 'rank')} with {count(cpus, 'core')} each "

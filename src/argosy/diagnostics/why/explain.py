@@ -25,7 +25,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.names import names_run, unknown_log
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
+from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING, state_word
 
 FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""
@@ -139,7 +139,7 @@ def explain_log(session: Session, log: str) -> Explained:
         end = describe_first_rank(text, found)
     else:
         end = facts.verdict if facts.kind == ENDED else f"{facts.subject} {facts.meaning}"
-    failed = facts is not None and facts.code and facts.state.partition(" ")[0] not in FROM_OUTSIDE
+    failed = facts is not None and facts.code and state_word(facts.state) not in FROM_OUTSIDE
     is_known = any(each.level not in HARMLESS_LEVELS for each in found)
     hint = UNEXPLAINED.format(code=facts.code) if facts and failed and not is_known else ""
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end, hint)
@@ -166,15 +166,13 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 
 def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
     """Return an error as one after which the program went on, if its job ended well."""
-    ended_well = facts is not None and facts.state == "COMPLETED" and not facts.code
+    ended_well = facts is not None and state_word(facts.state) == "COMPLETED" and not facts.code
     return replace(error, level="survived") if ended_well and error.level not in HARMLESS_LEVELS else error
 
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (
-        facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS_LEVELS}
-    )
+    return not (facts.code and state_word(facts.state) in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS_LEVELS})
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
