@@ -683,3 +683,21 @@ def test_the_errors_of_a_build_that_succeeded_at_last_are_no_causes(end: str) ->
 
 def test_the_command_line_of_a_compiler_is_no_error() -> None:
     assert find_errors("g++ -Wno-invalid-offsetof -DON_ERROR=1 -c a.C\n", SIGNATURES) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E external/local_xla/xla/stream_executor/cuda_dnn.cc:9261] Unable to register cuDNN factory: it is there",
+        "E external/local_xla/xla/stream_executor/stream_executor.h:1] SetPriority unimplemented for this stream.",
+        "/opt/lib/python3.11/site-packages/lightning/a.py:302: Couldn't infer the batch indices from your dataloader",
+        "f90(221): remark #5140: Unrecognized directive",
+        "ls: cannot access checkpoints/net.1*: No such file or directory",
+    ],
+)
+def test_lines_that_only_look_like_errors_at_the_end_of_a_log_are_not_quoted(line: str) -> None:
+    assert [each for each in find_errors(f"epoch 1\n{line}\n", SIGNATURES) if each.level != "symptom"] == []
+
+
+def test_an_error_that_says_what_was_expected_is_one() -> None:
+    assert first_error('step\nError: Error("invalid type: null, expected f64", line: 33)\n').startswith("Error: Error(")

@@ -9,6 +9,23 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "condor-held",
+        "012 (358.001.000) 10/30 17:34:05 Job was held.\n\tPolicy violation: requested 1000MB, used 1576MB.",
+    ),
+    (
+        "orca-input",
+        "      INPUT ERROR\n   UNRECOGNIZED OR DUPLICATED KEYWORD(S) IN SIMPLE INPUT LINE\n     PBT\n   !!!!!",
+    ),
+    ("batch-memory", "Job 7 has exceeded memory allocation on node n1"),
+    (
+        "interrupted-program",
+        "[2024-01-07 17:47:33] [INFO] [launch.py:324:handler] Main process received SIGINT, exiting",
+    ),
+    (
+        "interrupted-program",
+        "Mar-22 16:49:58.455 [SIGINT handler] DEBUG nextflow.Session - Session aborted -- Cause: SIGINT",
+    ),
     ("hdf5-without-mpi", "ValueError: h5py was built without MPI support, can't use mpio driver"),
     ("own-module-name", "ImportError: cannot import name 'load' from 'predict' (/home/ada/project/predict.py)"),
     ("package-versions", "ImportError: cannot import name 'load' from 'a' (/opt/lib/python3.11/site-packages/a/b.py)"),

@@ -43,6 +43,7 @@ HARMLESS = re.compile(
     r"|^\[\d+\] MPI startup\(\)|\balgbw +busbw\b|^(?:find|ls|rm): |^wandb: |^\[[DIW] \d\d?:\d\d:"
     r"|\bwill not be (?:computed|used|logged|saved|loaded)\b|\bsupport is disabled\b|: remark #\d+:"
     r"|(?:site|dist)-packages/\S+\.py:\d+: (?!.*(?:Error|Exception))"
+    r"|Unable to register cu\w+ factory|unimplemented for this stream|computation placer already registered"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
     r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"
@@ -53,7 +54,7 @@ CONSEQUENCE = re.compile(
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
     r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError"
-    r"|PapermillExecutionError|PropagationError"
+    r"|PapermillExecutionError|PropagationError|OSError: handle is closed"
     r"|ClobberError|SafetyError|CommClosedError|StreamClosedError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
@@ -109,7 +110,7 @@ REPORTED_WELL = re.compile(
 """The report of a scheduler or an epilogue that a job ended well, even if one of its programs failed."""
 HANDLED = re.compile(
     r"(?i)\bcaught\b|\bretr(?:y(?:ing)?|ied)\b|\bskipp(?:ing|ed)\b|\bignor(?:ed|ing)\b|\bcontinuing\b|\bfalling back\b"
-    r"|\brestart(?:ed|ing)?\b|\b(?:is|,) expected\b|, accepted\b|\bwill be skipped\b"
+    r"|\brestart(?:ed|ing)?\b|\bis expected\b|, expected\b(?! \w)|, accepted\b|\bwill be skipped\b"
     r"|\b(?:pruned|failed with parameters)\b"
 )
 """Words of a program that continues after an error."""

@@ -52,7 +52,7 @@ ENDS_FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", "interrupted
 """Ends that have no cause in the program."""
 ENVIRONMENT = ("conda-not-initialised", "environment-missing", "module-unknown", "module-unknown-and-needed")
 """Errors after which a program that ran until its end from outside did with another environment."""
-MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environment-there")
+MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environment-there", "git-login")
 """Errors of one command, after which a script usually continues."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
