@@ -154,9 +154,10 @@ def test_a_reply_of_slurm_with_other_values_is_still_a_job(tmp_path: Path, text:
 
 
 def test_a_copy_cut_by_a_lost_connection_is_not_used(tmp_path: Path) -> None:
-    runner = FakeRunner([((), Reply(0, "ends YWJjZ\n", ""))])
-    copy_notes(runner, tmp_path)
-    assert (tmp_path / "ends").read_bytes() == b""
+    (tmp_path / "ends").write_text("7 0 0 n1\n")
+    for reply in ("ends YWJjZ\n", "ends \n"):  # the second: head(1) failed, whose exit code a pipeline loses
+        copy_notes(FakeRunner([((), Reply(0, reply, ""))]), tmp_path)
+        assert (tmp_path / "ends").read_text() == "7 0 0 n1\n"
     for reply in ("5\nYWJjZ\n", "²\n", f"{LONG}\n"):
         copy = Path(copy_output(FakeRunner([((), Reply(0, reply, ""))]), tmp_path, "/x/out"))
         assert not copy.exists() or copy.read_bytes() == b""
