@@ -275,7 +275,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
     """Return the number in the first of these variables that is set, for example ``2`` or ``a100:4``; else 0."""
     text = next((environment[name] for name in names if environment.get(name)), "")
-    match = re.fullmatch(r"(?:[\w.-]+:)?(\d+)", text)
+    match = re.fullmatch(r"(?:[\w.-]+:)?(\d{1,9})", text)
     return int(match[1]) if match else 0
 
 
@@ -287,7 +287,7 @@ def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
     UsageError
         If the range is not valid, or ``--nodes`` contradicts it.
     """
-    match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", request.elastic)
+    match = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", request.elastic)
     if match is None or int(match[1]) > int(match[2]):
         raise UsageError(
             f"invalid range of nodes {request.elastic!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from argosy.bench.collectives_output import parse_bandwidth
+from argosy.bench.requests import parse_node_counts, parse_size
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
 from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_path, parse_toml
@@ -28,6 +30,7 @@ from argosy.jobs.outputs import read_ends_of
 from argosy.jobs.query import find_job
 from argosy.jobs.record import parse_ranks
 from argosy.jobs.remote_record import copy_notes, copy_output
+from argosy.launch.cores import fewest_cores
 from argosy.recipes.project_file import read_project
 from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
@@ -35,7 +38,8 @@ from argosy.runtimes.edf import parse_edf
 from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.read import DATA, read_site
-from argosy.slurm.queries import parse_exit_code
+from argosy.slurm.queries import is_job_id, parse_exit_code
+from argosy.slurm.times import slurm_time
 from tests.unit.machines import make_host, make_session
 
 DEEP = "[" * 100_000
@@ -151,6 +155,18 @@ def test_ranges_of_cores_are_bounded() -> None:
 def test_a_reply_of_slurm_with_other_values_is_still_a_job(tmp_path: Path, text: str) -> None:
     session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, text, ""))]))
     assert find_job(session, "7").restarts == 0
+
+
+def test_a_number_that_is_too_long_in_a_variable_or_an_option_is_no_number() -> None:
+    assert fewest_cores(f"{LONG},4") == 4
+    assert slurm_time(f"{LONG}h") == f"{LONG}h"
+    assert not is_job_id(f"7_{LONG}")
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse_size, f"{LONG}K"), (parse_node_counts, f"1,{LONG}")])
+def test_a_number_that_is_too_long_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UsageError, match="invalid"):
+        parse(text)
 
 
 def test_a_copy_cut_by_a_lost_connection_is_not_used(tmp_path: Path) -> None:

@@ -145,6 +145,11 @@ def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
     assert "--node-rank" not in made.script
 
 
+def test_a_range_of_nodes_with_a_number_that_is_too_long_is_refused() -> None:
+    with pytest.raises(UsageError, match="invalid range of nodes"):
+        plan(elastic=f"2:{'9' * 5000}")
+
+
 def test_an_elastic_job_succeeds_if_its_minimum_of_nodes_did(tmp_path: Path) -> None:
     call = render_elastic_verdict(2)
     values = f"argosy_record={tmp_path} argosy_code=1"
@@ -712,6 +717,10 @@ def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account()
     assert made.shape == inside(wanted=Wanted(nodes=2, gpus=8)).shape
     assert inside(wanted=Wanted(ranks=2)).shape.ranks == 2
     assert inside(environment=INSIDE | {"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_NODE": "a100:2"}).shape.ranks == 4
+
+
+def test_a_number_of_an_allocation_that_is_too_long_is_no_number() -> None:
+    assert inside(environment=INSIDE | {"SLURM_JOB_NUM_NODES": "9" * 5000}).shape.nodes == 1
 
 
 @pytest.mark.parametrize("wanted", [Wanted(nodes=1), Wanted(gpus_per_node=2), Wanted(gpus=4)])
