@@ -17,15 +17,13 @@ from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
+from argosy.images.squashfs.superblock import LATEST_TIME
 
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
 """Variable with the address of another package source, which may have other suites."""
 
 EPOCH = "SOURCE_DATE_EPOCH"
 """Variable with the time of all files that are newer, in seconds since 1970: reproducible-builds.org/specs."""
-
-LATEST_EPOCH = (1 << 32) - 1
-"""The latest time that squashfs records."""
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 """Two plus signs belong to a package name (g++, libstdc++6); a single one begins the next name."""
@@ -146,7 +144,7 @@ def _asked_epoch(environment: Mapping[str, str]) -> str:
         If it is not a number, or squashfs cannot record it.
     """
     text = environment.get(EPOCH, "")
-    if text and not 0 <= parse_int(text, -1) <= LATEST_EPOCH:
+    if text and not 0 <= parse_int(text, -1) <= LATEST_TIME:
         raise UsageError(
             f"invalid {EPOCH} {text[:40]!r}",
             evidence="it is the time of the files in a Debian base",

@@ -25,7 +25,7 @@ from argosy.core.session import Session
 from argosy.core.shell import load_helper, quote
 from argosy.core.store import atomic_file
 from argosy.images.rootfs import locate_in_root
-from argosy.images.squashfs.superblock import Superblock
+from argosy.images.squashfs.superblock import LATEST_TIME, Superblock
 from argosy.images.tree_digests import walk_tree
 
 NOT_UNPACKED = (
@@ -85,6 +85,11 @@ def pack_options(
         *("-mkfs-time", str(time), *times, *owner, "-no-xattrs"),
         *("-mem", f"{memory >> 20}M", "-processors", str(host.cpus), "-quiet"),
     )
+
+
+def time_of_file(path: Path) -> int:
+    """Return the time of a file or folder, or the nearest that squashfs can record."""
+    return max(0, min(int(path.stat().st_mtime), LATEST_TIME))
 
 
 CHECK_LIMITS = "check the free disk space (df -h, quota -s) and memory (free -h), then try again"
