@@ -321,6 +321,37 @@ def test_a_smoke_run_of_one_node_stays_one() -> None:
     assert smoke(wanted=Wanted(gpus=4)).wanted == Wanted(nodes=1, gpus=4)
 
 
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"wanted": Wanted(nodes=4, ranks=3)}, "cannot distribute 3 ranks evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, gpus=6)}, "cannot distribute 6 GPUs evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, gpus=5, gpus_per_node=1)}, "--gpus contradicts --gpus-per-node"),
+        ({"wanted": Wanted(nodes=4, ranks=-4)}, "--ranks cannot be negative"),
+        ({"restarts": 3}, "--resume needs --checkpoint"),
+        ({"checkpoint": "/c"}, "--checkpoint needs --resume"),
+        ({"restarts": 3, "checkpoint": "/c", "options": JobOptions(time="1")}, "leaves no time to compute"),
+        ({"elastic": "4:2"}, "invalid range of nodes"),
+        ({"elastic": "2:4", "wanted": Wanted(nodes=3)}, "--nodes contradicts --elastic"),
+        ({"elastic": "2:4", "wanted": Wanted(ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+    ],
+)
+def test_a_smoke_run_is_refused_for_what_its_job_would_be_refused_for(asked: dict[str, Any], says: str) -> None:
+    messages = []
+    for smoke in (False, True):
+        with pytest.raises(UsageError) as refused:
+            plan(smoke=smoke, **asked)
+        messages.append(str(refused.value))
+    assert says in messages[0]
+    assert messages[0] == messages[1]
+
+
+def test_a_smoke_run_of_an_elastic_job_has_as_many_ranks_on_each_node() -> None:
+    shape = plan(smoke=True, elastic="2:4", wanted=Wanted(ranks=8)).shape
+    assert (shape.nodes, shape.ranks_per_node) == (2, 2)
+
+
 def test_a_smoke_run_notes_a_missing_test_partition() -> None:
     asked = smoke(LAB)
     assert asked.options.partition == ""
