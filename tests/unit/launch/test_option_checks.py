@@ -652,7 +652,19 @@ def test_srun_starts_a_second_command_if_only_srun_starts_the_container(tmp_path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tell]
 
 
-@pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--nnodes=9",
+        "--nproc_per_node",
+        "--master-port=1",
+        "--rdzv-backend=c10d",
+        "--nn=9",
+        "--nproc=4",
+        "--rdzv_b=c10d",
+        "--stand",
+    ],
+)
 def test_torchrun_arguments_that_contradict_the_plan_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="is set by"):
         plan(launcher_arguments=(word,))
@@ -662,6 +674,9 @@ def test_torchrun_arguments_that_contradict_the_plan_are_refused(word: str) -> N
 def test_logs_that_torchrun_redirects_need_a_folder_that_stays() -> None:
     with pytest.raises(UsageError, match="--redirects needs --log-dir"):
         plan(launcher_arguments=("--redirects=3",))
+    with pytest.raises(UsageError, match="--redirects needs --log-dir"):
+        plan(launcher_arguments=("--redir", "3", "--logs-specs=default"))
+    assert "--log_d=logs" in plan(launcher_arguments=("--redirects=3", "--log_d=logs")).script
     assert "--log-dir=logs" in plan(launcher_arguments=("-r", "3", "--log-dir=logs")).script
 
 
