@@ -14,6 +14,7 @@ from typing import Final
 from argosy.bench.result import SWEEP
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.model import Choice, ChoiceKey
+from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
@@ -63,7 +64,7 @@ def parse_size(text: str) -> int:
     """
     digits = text.upper().removesuffix("B").removesuffix("I")
     number, unit = (digits[:-1], digits[-1:]) if digits[-1:] in UNITS else (digits, "")
-    size = int(number) * UNITS[unit] if number.isascii() and number.isdigit() else 0
+    size = parse_int(number) * UNITS[unit]
     if not LEAST <= size <= MOST:
         raise UsageError(f"invalid message size {text!r}", hint="for example 64K, 256M or 4G; at most 64G")
     return size
@@ -123,10 +124,10 @@ def parse_node_counts(text: str) -> tuple[int, ...]:
     UsageError
         If one is not a number above 0.
     """
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+    counts = tuple(map(parse_int, text.split(",")))
+    if not all(counts):
         raise UsageError(f"invalid --nodes {text!r}", hint="give one number, or several: --nodes 1,2,4,8,16")
-    return tuple(dict.fromkeys(map(int, parts)))
+    return tuple(dict.fromkeys(counts))
 
 
 def launch_sweep(

@@ -106,20 +106,26 @@ def _take_mode(options: dict[str, Any]) -> Mode:
     return Mode(**{name: options.pop(name) for name in Mode.__struct_fields__ if name in options})
 
 
+def _refuse_contradicting(mode: Mode) -> None:
+    """Refuse options of the mode that cannot be used together."""
+    cmd_launch.refuse_contradicting_modes(dry_run=mode.dry_run, script=mode.script is not None, as_json=mode.as_json)
+    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
+
+
 Change = Callable[[LaunchRequest], LaunchRequest]
 
 
 def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> None:
     """Launch a measurement; with --follow, verify the run at the end."""
     mode = _take_mode(options)
-    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
+    _refuse_contradicting(mode)
     session = open_session(verbose=mode.verbose)
     request = replace(change(cmd_launch.request_of_options(session, **options)), in_allocation=mode.in_allocation)
     if mode.ssh:
         refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
     if mode.dry_run or mode.script is not None:
         plan = cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh)
-        ctx.exit(cmd_launch.show_plan(plan, None if mode.dry_run else mode.script, as_json=mode.as_json))
+        ctx.exit(cmd_launch.show_plan(plan, mode.script, as_json=mode.as_json))
     if mode.html or mode.svg:
         _refuse_without_job(
             cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh),
@@ -154,7 +160,7 @@ def _verify(ctx: click.Context, job: str) -> None:
 def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
     mode = _take_mode(options)
-    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
+    _refuse_contradicting(mode)
     if mode.in_allocation or mode.script is not None:
         option_name = "--in-allocation" if mode.in_allocation else "--script"
         raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")

@@ -103,7 +103,12 @@ def build(
 
 
 def _refuse_job_options(given: dict[str, Any]) -> None:
-    """Refuse options of a job for a build on this machine: docker's -t, for example, is the name of an image."""
+    """Refuse options of a job for a build on this machine: docker's -t, for example, is the name of an image.
+
+    A build that is only shown is refused for the same options.
+    """
+    if given["on_node"] and given["submit"]:
+        raise UsageError("--on-node and --submit cannot be used together", hint="--on-node waits, --submit does not")
     name = next((name for name in NODE_ROWS if given[name]), "")
     if name and not (given["on_node"] or given["submit"]):
         raise UsageError(
@@ -138,8 +143,6 @@ def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Sess
     from argosy.builder.on_node import build_on_node, make_node_options, submit_build
 
     context = click.get_current_context()
-    if given["on_node"] and given["submit"]:
-        raise UsageError("--on-node and --submit cannot be used together", hint="--on-node waits, --submit does not")
     arguments, job = context.meta[ARGUMENTS], make_node_options(given, session.host.environment)
     if given["on_node"]:
         context.exit(build_on_node(arguments, job, request, session))

@@ -95,8 +95,7 @@ def _launch(
     _refuse_several(
         in_allocation=in_allocation, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first
     )
-    if as_json and not dry_run:
-        raise UsageError("--json needs --dry-run", hint="for a submitted job, use: argosy jobs show JOB --json")
+    refuse_contradicting_modes(dry_run=dry_run, script=script is not None, as_json=as_json)
     session = open_session(verbose=verbose)
     request = replace(request_of_options(session, **options), in_allocation=in_allocation)
     if ssh:
@@ -109,7 +108,7 @@ def _launch(
     if dry_run or script is not None:
         plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
         _note_doubts(plan, session)
-        return show_plan(plan, None if dry_run else script, as_json=as_json)
+        return show_plan(plan, script, as_json=as_json)
     if not request.image.startswith(BARE_PREFIX):
         from argosy.runtimes.run import note_dropped
 
@@ -143,6 +142,19 @@ def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
     from argosy.launch.submit_ssh import launch_by_ssh
 
     return launch_by_ssh(request, session, parse_remote(ssh))
+
+
+def refuse_contradicting_modes(*, dry_run: bool, script: bool, as_json: bool) -> None:
+    """Refuse a dry run that would write a file, and JSON of a job that starts.
+
+    Raises
+    ------
+    UsageError
+        If it is one of the two.
+    """
+    _refuse_several(dry_run=dry_run, script=script)
+    if as_json and not dry_run:
+        raise UsageError("--json needs --dry-run", hint="for a submitted job, use: argosy jobs show JOB --json")
 
 
 def _refuse_several(**flags: bool) -> None:

@@ -99,13 +99,15 @@ def _start(
     for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
         if DOCKER_MOUNT.match(argument):
             raise UsageError(f"{argument} is not {name}", hint=f"for a bind mount, use --bind {argument}")
+    is_writable = dev or dev_folder is not None
+    if detach and is_writable:
+        raise UsageError("--detach and --dev cannot be used together", hint="start with --dev in tmux or screen")
     session = open_session(verbose=verbose)
     wanted = runner.read_container_request(container, session)
     if packages:
         from argosy.builder.one_off import add_packages
 
         image = add_packages(image, packages, session, runtime=wanted.runtime, dry=dry_run)
-    is_writable = dev or dev_folder is not None
     request = runner.RunRequest(image, command, wanted, is_writable, dev_folder or "", fakeroot, save_recipe or "")
     if detach and not dry_run:
         return _detach(detach, request, session)
@@ -121,8 +123,6 @@ def _start(
 def _detach(name: str, request: runner.RunRequest, session: Session) -> int:
     from argosy.runtimes.sessions import start_session
 
-    if request.dev:
-        raise UsageError("--detach and --dev cannot be used together", hint="start with --dev in tmux or screen")
     made = start_session(name, request, session)
     click.echo(f"{name} runs on {made.owner.host}; enter it: argosy attach {name}; end it: argosy sessions stop {name}")
     return 0

@@ -22,6 +22,7 @@ from argosy.core.errors import ImageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json, parse_json
 from argosy.core.shell import NAME, join, quote
+from argosy.images.squashfs.superblock import LATEST_TIME
 from argosy.images.tree_digests import walk_tree
 
 ENV_SCRIPT = ".singularity.d/env/10-docker2singularity.sh"
@@ -29,8 +30,6 @@ LAST_SCRIPT = ".singularity.d/env/99-base.sh"
 RUNSCRIPT = ".singularity.d/runscript"
 LABELS = ".singularity.d/labels.json"
 
-LATEST_TIME = (1 << 32) - 1
-"""A squashfs stores times as unsigned 32-bit numbers."""
 
 LAST_TEXT = """\
 #!/bin/sh

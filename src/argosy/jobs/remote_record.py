@@ -46,14 +46,18 @@ def session_of(session: Session, record: Path | None) -> Session:
 
 
 def copy_notes(runner: Runner, record: Path) -> None:
-    """Copy the files of a remote record, and logs that grew, into the local record."""
+    """Copy the files of a remote record, and logs that grew, into the local record.
+
+    A file that could not be read there, or was cut by a lost connection, has no bytes: an earlier copy stays.
+    """
     there = read_submission(record).there
     known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
     settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
     for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():
         name, _, data = line.partition(" ")
-        if NAME.match(name):
-            write_text(record / name, parse_base64(data).decode(errors="replace"))
+        copied = parse_base64(data)
+        if copied and NAME.match(name):
+            write_text(record / name, copied.decode(errors="replace"))
 
 
 def copy_output(runner: Runner, record: Path, path: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Word
 from argosy.jobs.launch_plan import Shape
@@ -214,12 +214,12 @@ def _plan_variables(
     context: LaunchContext, settings: SiteSettings, threads: tuple[Word, Choice], *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Plan the variables of a launch: those of the user override those of the site, and these the defaults."""
-    request, site, host = context.request, context.target.site, context.host
+    request, host = context.request, context.host
     number, why_threads = threads
     if host.environment.get(THREADS):
         number = host.environment[THREADS]
         why_threads = Choice(THREADS, number, "set by the caller", "environment")
-    debug, why_debug = _plan_debug(request, site, host)
+    debug, why_debug = _plan_debug(context)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     given = {variable.name for variable in request.container.variables}
     from_caller = caller_variables(host.environment)
@@ -234,11 +234,12 @@ def _plan_variables(
     return (*kept, *request.container.variables), (*rows, *options)
 
 
-def _plan_debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+def _plan_debug(context: LaunchContext) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    request, target = context.request, context.target
     if not request.debug:
         return (), ()
-    files = f"{host.cwd or '.'}/{file_name(name_of(request.command))}"
-    return plan_debug(request.debug, files, site.node.gpu_vendor)
+    files = f"{context.host.cwd or '.'}/{file_name(request.name or name_of(request.command))}"
+    return plan_debug(request.debug, files, target.site.node.gpu_vendor, is_job=target.is_job)
 
 
 def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:

@@ -13,7 +13,8 @@ from argosy.launch.context import with_user_defaults
 from argosy.launch.cores import fewest_cores
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
-from argosy.launch.shape import choose_job_shape
+from argosy.launch.script.parts import plan_resume
+from argosy.launch.shape import choose_job_shape, refuse_impossible_numbers
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.load import advise_on_site
@@ -63,10 +64,10 @@ def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchReq
 def _complete_job(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     if request.in_allocation:
         request = _in_allocation(request, site, host)
-    if request.smoke:
-        request = as_smoke(request, site)
     if request.elastic:
         request = _with_elastic_nodes(request)
+    if request.smoke:
+        request = as_smoke(request, site)
     return _with_gpus(request, site, host)
 
 
@@ -106,8 +107,16 @@ SMOKE_NODES, SMOKE_TIME = 2, "00:03:00"
 
 
 def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
-    """Return the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts."""
+    """Return the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts.
+
+    Raises
+    ------
+    UsageError
+        If the job itself would be refused for something that its smoke run does not have.
+    """
     wanted = request.wanted
+    refuse_impossible_numbers(wanted)
+    plan_resume(request.restarts, request.checkpoint, request.options)
     asked = wanted.nodes or 1
     nodes = min(SMOKE_NODES, asked)
     smaller = replace(wanted, nodes=nodes, ranks=wanted.ranks // asked * nodes, gpus=wanted.gpus // asked * nodes)
@@ -275,7 +284,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
     """Return the number in the first of these variables that is set, for example ``2`` or ``a100:4``; else 0."""
     text = next((environment[name] for name in names if environment.get(name)), "")
-    match = re.fullmatch(r"(?:[\w.-]+:)?(\d+)", text)
+    match = re.fullmatch(r"(?:[\w.-]+:)?(\d{1,9})", text)
     return int(match[1]) if match else 0
 
 
@@ -287,7 +296,7 @@ def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
     UsageError
         If the range is not valid, or ``--nodes`` contradicts it.
     """
-    match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", request.elastic)
+    match = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", request.elastic)
     if match is None or int(match[1]) > int(match[2]):
         raise UsageError(
             f"invalid range of nodes {request.elastic!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes"

@@ -65,7 +65,7 @@ def spare_cores(shape: Shape, site: Site) -> int:
 
 def fewest_cores(allocated: str) -> int:
     """Return the fewest cores of a node in SLURM_JOB_CPUS_PER_NODE, for example of ``72(x2),36``; 0 if it is empty."""
-    return min((int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)), default=0)
+    return min((int(number) for number in re.findall(r"(?:^|,)(\d{1,9})(?!\d)", allocated)), default=0)
 
 
 def without_core_map(site: Site, allocated: str) -> Site:

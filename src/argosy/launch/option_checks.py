@@ -16,6 +16,7 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
 from argosy.sites.read import NOT_SHIPPED
+from argosy.slurm.sbatch_options import complete_argument
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -303,7 +304,8 @@ def choose_container_per(
 
 def _why_per_rank(request: LaunchRequest, container: ContainerPlan, srun_options: Iterable[str]) -> str:
     """Return why ranks cannot share the container of their node; empty if they can."""
-    own = next(filter(OWN_GPUS.match, (*srun_options, *request.extra)), "")
+    asked = (*srun_options, *request.extra)
+    own = next((option for option in asked if OWN_GPUS.match(complete_argument(option))), "")
     if own:
         return f"Slurm gives each task its own resources: {own}"
     if container.entry.image.kind is ImageKind.HOST:

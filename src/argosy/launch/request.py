@@ -25,6 +25,7 @@ from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.option_checks import refuse_invalid_mpi
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
+from argosy.slurm.sbatch_options import complete_argument
 from argosy.slurm.times import slurm_time
 
 PATTERNS = ("output", "error")
@@ -133,6 +134,8 @@ def _convert(name: str, row: Row, options: Mapping[str, Any], host: Host) -> Any
             return tuple(filter(None, value.split(",")))
         case "image_has":
             return parse_versions(value)
+        case "sbatch_arg":
+            value = tuple(map(complete_argument, value))
         case "mpi":
             refuse_invalid_mpi(value, options.get("given", {}).get("mpi", ("", ""))[1])
     return value

@@ -176,7 +176,7 @@ def _resolve_job(
     wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
     if purpose is Purpose.START and not (request.before or request.options.dependency or request.no_check):
         refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
-    job_host = _assume_runtime(site, job_host, wanted.runtime)
+    job_host = _at_nodes(site, job_host, wanted.runtime)
     dry = purpose is Purpose.SHOW
     job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=request.command, dry=dry)
     return job_host, _checked_torch(request, container, site, job_host, session, purpose)
@@ -197,7 +197,7 @@ def _assume_job(
     """
     site = target.site
     wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
-    job_host = assume_host(site, _assume_runtime(site, job_host, wanted.runtime), wanted.runtime)
+    job_host = assume_host(site, job_host, wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
         job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=(), dry=True)
         if purpose is Purpose.SHOW:
@@ -314,12 +314,10 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     return replace(host, gpus=tuple(Gpu(vendor, index, "") for index in range(gpus if vendor else 0)))
 
 
-def _assume_runtime(site: Site, host: Host, runtime: str) -> Host:
-    """Return this machine with the site's runtime, because a module may provide it only to the job."""
-    if not runtime:
-        return host
-    program = load_runtime(runtime).program
-    return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
+def _at_nodes(site: Site, host: Host, runtime: str) -> Host:
+    """Return this machine with the nodes' architecture, and the job's runtime: a module may provide it only there."""
+    programs = {load_runtime(runtime).program: "", **host.programs} if runtime else host.programs
+    return replace(host, arch=site.node.arch or host.arch, programs=programs)
 
 
 def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:

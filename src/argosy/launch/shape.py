@@ -32,7 +32,7 @@ def choose_job_shape(
     UsageError
         If the numbers contradict each other, cannot be divided by the nodes, or are negative.
     """
-    _refuse_negative(wanted)
+    refuse_impossible_numbers(wanted)
     nodes = wanted.nodes or 1
     gpus = _gpus_per_node(wanted, site, nodes)
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
@@ -48,6 +48,31 @@ def choose_job_shape(
         _cores_choice(cpus, (why_cpus, note), wanted, site, idle=is_idle),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def refuse_impossible_numbers(wanted: Wanted) -> None:
+    """Refuse numbers of a job that are negative, contradict each other, or cannot be divided by the nodes.
+
+    Raises
+    ------
+    UsageError
+        If there is such a number.
+    """
+    _refuse_negative(wanted)
+    nodes = wanted.nodes or 1
+    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
+        raise UsageError(
+            "--gpus contradicts --gpus-per-node",
+            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
+            hint="use one of the two options",
+        )
+    for number, what in ((wanted.gpus, "GPUs"), (wanted.ranks, "ranks")):
+        if number % nodes:
+            raise UsageError(
+                f"cannot distribute {number} {what} evenly over {nodes} nodes",
+                evidence=f"{number} divided by {nodes} leaves a remainder of {number % nodes}",
+                hint="use a multiple of the number of nodes",
+            )
 
 
 def _refuse_negative(wanted: Wanted) -> None:
@@ -115,18 +140,6 @@ def _source(number: int) -> str:
 
 
 def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
-    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
-        raise UsageError(
-            "--gpus contradicts --gpus-per-node",
-            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
-            hint="use one of the two options",
-        )
-    if wanted.gpus % nodes:
-        raise UsageError(
-            f"cannot distribute {wanted.gpus} GPUs evenly over {nodes} nodes",
-            evidence=f"{wanted.gpus} divided by {nodes} leaves a remainder of {wanted.gpus % nodes}",
-            hint="use a multiple of the number of nodes",
-        )
     gpus = wanted.gpus_per_node or wanted.gpus // nodes
     if site.node.gpus and gpus > site.node.gpus:
         raise UsageError(
@@ -144,12 +157,6 @@ def _larger_partition(site: Site, gpus: int) -> str:
 
 
 def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
-    if wanted.ranks % nodes:
-        raise UsageError(
-            f"cannot distribute {wanted.ranks} ranks evenly over {nodes} nodes",
-            evidence=f"{wanted.ranks} divided by {nodes} leaves a remainder of {wanted.ranks % nodes}",
-            hint="use a multiple of the number of nodes",
-        )
     if wanted.ranks:
         return wanted.ranks // nodes, f"{count(wanted.ranks, 'rank')} requested on {count(nodes, 'node')}"
     devices = site.node.devices_per_gpu

@@ -10,7 +10,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.suggest import did_you_mean
 from argosy.slurm.sbatch import HETEROGENEOUS_HINT, JobOptions
-from argosy.slurm.sbatch_options import DEPENDENCY, SHORT
+from argosy.slurm.sbatch_options import DEPENDENCY, SHORT, complete_argument
 from argosy.slurm.times import parse_minutes
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
@@ -34,6 +34,7 @@ OUR_OPTIONS: Mapping[str, str] = {
     "nodes": "--nodes",
     "ntasks": "--ranks",
     "ntasks-per-node": "--ranks",
+    "tasks-per-node": "--ranks",
     "ntasks-per-gpu": "--ranks",
     "cpus-per-task": "--cpus-per-rank",
     "cpus-per-gpu": "--cpus-per-rank",
@@ -256,8 +257,8 @@ def named_cluster(word: str) -> str:
 
 
 def _named(word: str) -> tuple[str, str]:
-    """Return the long name and the value of an option in any form: ``--x=1``, ``--x 1``, ``-N1``."""
+    """Return the long name and the value of an option in any form: ``--nodes=1``, ``--node 1``, ``-N1``."""
     if word.startswith("--"):
-        name, _, value = re.sub(r"[\s=]+", "=", word[2:], count=1).partition("=")
-        return name, value
+        name, _, value = complete_argument(word)[2:].partition("=")
+        return name, value.strip(" =")
     return SHORT.get(word[1], word[1]), word[2:].strip(" =")

@@ -22,7 +22,7 @@ def known_value(text: str) -> str:
 
 def is_job_id(text: str) -> bool:
     """Return whether a text is the number of a job, a task of an array or a component: ``7``, ``7_2``, ``7+1``."""
-    return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
+    return bool(re.fullmatch(r"[1-9]\d{0,17}([_+]\d{1,18})?", text))
 
 
 def base_number(job: str) -> str:

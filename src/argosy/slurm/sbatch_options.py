@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -84,6 +84,21 @@ def complete_option(name: str) -> str:
     return matches[0] if len(matches) == 1 and len(name) > 1 else name
 
 
+LONG = re.compile(r"--([A-Za-z][\w-]*)(?:(?:=|\s+)(.*))?", re.DOTALL)
+
+
+def complete_argument(word: str) -> str:
+    """Return an argument for sbatch with the whole name of its option: ``--dep 7`` is ``--dependency=7``.
+
+    Short options, and words that are not options, are returned unchanged.
+    """
+    found = LONG.fullmatch(word)
+    if found is None:
+        return word
+    value = "" if found[2] is None else f"={found[2]}"
+    return f"--{complete_option(found[1])}{value}"
+
+
 class Option(msgspec.Struct, frozen=True):
     """An option of a ``#SBATCH`` line or of srun: its line, its long name without dashes, and its value."""
 
@@ -97,7 +112,12 @@ class Option(msgspec.Struct, frozen=True):
 
 
 def split_options(
-    words: Sequence[str], *, flags: frozenset[str], short: Mapping[str, str] = SHORT, line: int = 0
+    words: Sequence[str],
+    *,
+    flags: frozenset[str],
+    short: Mapping[str, str] = SHORT,
+    line: int = 0,
+    complete: Callable[[str], str] = str,
 ) -> tuple[tuple[Option, ...], int]:
     """Split the options at the beginning of an argument list from the arguments that follow.
 
@@ -107,6 +127,8 @@ def split_options(
         Long names of options without a value: they never take the next argument.
     short
         Short options and their long names.
+    complete
+        Returns the whole name of a shortened long option.
 
     Returns
     -------
@@ -122,6 +144,7 @@ def split_options(
             break
         if word.startswith("--"):
             name, given, value = word[2:].partition("=")
+            name = complete(name)
         else:
             name, value = short.get(word[1], word[1]), word[2:].removeprefix("=")
             given = value

@@ -56,7 +56,8 @@ def describe_short_time(value: str) -> str:
 
 
 SHORT_TIME = re.compile(
-    r"(?:(\d+)\s*d(?:ays?)?)?\s*(?:(\d+)\s*h(?:ours?)?)?\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?\s*(?:(\d+)\s*s)?",
+    r"(?:(\d{1,9})\s*d(?:ays?)?)?\s*(?:(\d{1,9})\s*h(?:ours?)?)?\s*"
+    r"(?:(\d{1,9})\s*m(?:in(?:utes?)?)?)?\s*(?:(\d{1,9})\s*s)?",
     re.IGNORECASE,
 )
 """Days, hours, minutes and seconds, for example ``1d12h``, ``90m`` or ``1 hour``."""

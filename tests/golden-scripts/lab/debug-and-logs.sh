@@ -28,7 +28,7 @@ main() {
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
     # --debug net: shows which network is used
     export APPTAINERENV_NCCL_DEBUG=INFO APPTAINERENV_NCCL_DEBUG_SUBSYS=INIT,NET,ENV
-    export APPTAINERENV_NCCL_DEBUG_FILE=/home/alice/train-nccl-%h-%p.log
+    export APPTAINERENV_NCCL_DEBUG_FILE="/home/alice/train-$SLURM_JOB_ID-nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log"
     # --debug torch: shows what torch.distributed does
     export APPTAINERENV_TORCH_DISTRIBUTED_DEBUG=DETAIL APPTAINERENV_TORCH_CPP_LOG_LEVEL=INFO
     export APPTAINERENV_LOGLEVEL=INFO

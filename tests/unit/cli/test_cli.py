@@ -93,6 +93,7 @@ def test_help_lists_every_command_and_describes_argosy() -> None:
         assert line.split(",")[0][:30] in said.stdout
 
 
+REQUIREMENTS = str(Path(__file__).parents[3] / "examples/pi/requirements.txt")
 DAWN = ("launch", "x.sif", "--site", "dawn", "--account", "a", "--time", "1:00:00", "--gpus-per-node", "4")
 
 
@@ -191,6 +192,24 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("launch", "--dry-run", "x.sif", "python", "t.py", "--epochs"), 2, "write -- before the command"),
         (("help", "biuld"), 2, "did you mean 'argosy build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
+        ((*DAWN, "--dry-run", "--script", "job.sh", "--", "true"), 2, "--dry-run and --script cannot be used together"),
+        (
+            ("bench", "collectives", *DAWN[1:], "--dry-run", "--script", "job.sh"),
+            2,
+            "--dry-run and --script cannot be used together",
+        ),
+        (("bench", "collectives", *DAWN[1:], "--json"), 2, "--json needs --dry-run"),
+        (("bench", "collectives", *DAWN[1:], "--nodes", "1,2", "--json"), 2, "--json needs --dry-run"),
+        (
+            ("build", REQUIREMENTS, "--base", "x.sif", "-o", "y.sif", "--dry-run", "--on-node", "--submit"),
+            2,
+            "--on-node and --submit cannot be used together",
+        ),
+        (
+            ("shell", "x.sif", "--dry-run", "--dev", "--detach", "one"),
+            2,
+            "--detach and --dev cannot be used together",
+        ),
         (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
             125,

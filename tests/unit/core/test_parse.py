@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from argosy.bench.collectives_output import parse_bandwidth
+from argosy.bench.requests import parse_node_counts, parse_size
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
 from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_path, parse_toml
@@ -28,6 +30,7 @@ from argosy.jobs.outputs import read_ends_of
 from argosy.jobs.query import find_job
 from argosy.jobs.record import parse_ranks
 from argosy.jobs.remote_record import copy_notes, copy_output
+from argosy.launch.cores import fewest_cores
 from argosy.recipes.project_file import read_project
 from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
@@ -35,7 +38,8 @@ from argosy.runtimes.edf import parse_edf
 from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.read import DATA, read_site
-from argosy.slurm.queries import parse_exit_code
+from argosy.slurm.queries import is_job_id, parse_exit_code
+from argosy.slurm.times import slurm_time
 from tests.unit.machines import make_host, make_session
 
 DEEP = "[" * 100_000
@@ -153,10 +157,23 @@ def test_a_reply_of_slurm_with_other_values_is_still_a_job(tmp_path: Path, text:
     assert find_job(session, "7").restarts == 0
 
 
+def test_a_number_that_is_too_long_in_a_variable_or_an_option_is_no_number() -> None:
+    assert fewest_cores(f"{LONG},4") == 4
+    assert slurm_time(f"{LONG}h") == f"{LONG}h"
+    assert not is_job_id(f"7_{LONG}")
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse_size, f"{LONG}K"), (parse_node_counts, f"1,{LONG}")])
+def test_a_number_that_is_too_long_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UsageError, match="invalid"):
+        parse(text)
+
+
 def test_a_copy_cut_by_a_lost_connection_is_not_used(tmp_path: Path) -> None:
-    runner = FakeRunner([((), Reply(0, "ends YWJjZ\n", ""))])
-    copy_notes(runner, tmp_path)
-    assert (tmp_path / "ends").read_bytes() == b""
+    (tmp_path / "ends").write_text("7 0 0 n1\n")
+    for reply in ("ends YWJjZ\n", "ends \n"):  # the second: head(1) failed, whose exit code a pipeline loses
+        copy_notes(FakeRunner([((), Reply(0, reply, ""))]), tmp_path)
+        assert (tmp_path / "ends").read_text() == "7 0 0 n1\n"
     for reply in ("5\nYWJjZ\n", "²\n", f"{LONG}\n"):
         copy = Path(copy_output(FakeRunner([((), Reply(0, reply, ""))]), tmp_path, "/x/out"))
         assert not copy.exists() or copy.read_bytes() == b""

@@ -19,6 +19,7 @@ from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page, write_bundle
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
+from argosy.launch.debug import plan_debug
 from tests.unit.machines import make_host, make_session
 
 HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00\xff"
@@ -158,6 +159,53 @@ def test_a_report_and_verify_read_the_same_logs_of_the_network(tmp_path: Path) -
     evidence, _ = verify_runs(session, ("7",), site="", nodes=0)
     assert set(report.case.net.hosts) == set(evidence.net.hosts) == {"n2", "n3"}
     assert report.case.net.networks == evidence.net.networks == ("Socket",)
+
+
+def test_logs_of_the_network_that_are_older_than_the_launch_are_not_read(tmp_path: Path) -> None:
+    state = "JobId=7 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 StdOut=/gone.out Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    typed = {"key": "NCCL_DEBUG_FILE", "value": f"{tmp_path}/mine-%h-%p.log", "why": "requested", "source": "option"}
+    texts = {
+        "submitted.json": json.dumps({"job": "7", "output": "/gone.out"}),
+        "job.json": json.dumps(PLAN | {"choices": [typed]}),
+    }
+    record = keep(session, "20260102-030405-123456-abcd", **texts)
+    (tmp_path / "mine-n1-9.log").write_text("n1:1:1 [0] NCCL INFO Using network Socket\n")
+    (tmp_path / "mine-n2-9.log").write_text("n2:1:1 [0] NCCL INFO Using network IB\n")
+    before = (record / "job.json").stat().st_mtime - 60
+    os.utime(tmp_path / "mine-n2-9.log", (before, before))
+    evidence, _ = verify_runs(session, ("7",), site="", nodes=0)
+    assert evidence.net.networks == ("Socket",)
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "ends"),
+    [
+        ("7", "JobId=7 Restarts=0", ""),
+        ("7", "JobId=7 Restarts=1", "7 0 1 n1 0 0\n7 1 0 n1 0 0\n"),
+        ("7_2", "JobId=9 ArrayJobId=7 ArrayTaskId=2 Restarts=0", "9 0 0 n1 0 0\n8 0 0 n1 0 0\n"),
+    ],
+)
+def test_logs_of_the_network_that_other_jobs_and_runs_of_the_program_wrote_are_not_read(
+    tmp_path: Path, job: str, state: str, ends: str
+) -> None:
+    """All jobs of a folder with `--debug net` write their logs there, also while this job waits."""
+    state += " JobState=COMPLETED Reason=None ExitCode=0:0 StdOut=/gone.out Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    asked = plan_debug(("net",), f"{tmp_path}/train", "nvidia", is_job=True)[1]
+    texts = {
+        "submitted.json": json.dumps({"job": "7", "output": "/gone.out"}),
+        "job.json": json.dumps(PLAN | {"choices": [asdict(each) for each in asked]}),
+        "ends": ends,
+    }
+    keep(session, "20260102-030405-123456-abcd", **texts)
+    number, restart = (9 if "_" in job else 7), int("Restarts=1" in state)
+    (tmp_path / f"train-{number}-nccl-{restart}-own-9.log").write_text("own:1:1 [0] NCCL INFO Using network IB\n")
+    for other in (f"{number}-nccl-{1 - restart}", "12-nccl-0"):
+        (tmp_path / f"train-{other}-n1-9.log").write_text("n1:1:1 [0] NCCL INFO Using network Socket\n")
+    evidence, _ = verify_runs(session, (job,), site="", nodes=0)
+    assert set(evidence.net.hosts) == {"own"}
+    assert evidence.net.networks == ("IB",)
 
 
 @pytest.mark.parametrize("name", ["last", "20260102-030405-123456-abcd"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.errors import CheckFailed, ToolFailed
+from argosy.core.errors import CheckFailed, ImageError, ToolFailed, ToolMissing
 from argosy.core.model import Host
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
@@ -19,6 +22,7 @@ from argosy.images.squashfs.pack import (
     is_whiteout,
     normalise_tree,
     pack_options,
+    pack_tar,
     parse_whiteouts,
     plan_pack,
     restore_whiteouts,
@@ -172,6 +176,80 @@ def test_owners_are_kept_only_if_root_made_the_tree() -> None:
 def test_the_epoch_of_reproducible_builds_does_not_reach_the_packer_twice(tmp_path: Path) -> None:
     command = plan_pack(tmp_path, tmp_path / "x", (), host(SOURCE_DATE_EPOCH="1", PATH="/bin"))
     assert command.env == {"PATH": "/bin"}
+
+
+def pack_compressed(folder: Path, compression: str, *, cut: int = 0, spoil: int = 0, added: str = "") -> Path:
+    """Pack a compressed tar file without its last `cut` bytes, with `spoil` wrong bytes at its end, and more behind."""
+    tree = make(folder / "tree", {f"file{n}": os.urandom(40_000) for n in range(8)})
+    archive = folder / f"root.tar.{compression}"
+    with archive.open("wb") as file:
+        words = ["tar", "-C", str(tree), "-cf", "-", "."]
+        made = subprocess.run(words, capture_output=True, check=True).stdout
+        packed = subprocess.run([compression, "-c"], input=made, capture_output=True, check=True).stdout
+        whole = packed[: len(packed) - cut - spoil] + bytes(byte ^ 0xFF for byte in packed[len(packed) - spoil :])
+        file.write(whole + added.encode())
+    out = folder / "out.sqfs"
+    pack_tar(open_session(), archive, out, compression=compression, time=1)
+    return out
+
+
+NEEDS_COMPRESSORS = pytest.mark.skipif(
+    not all(map(shutil.which, ("mksquashfs", "gzip", "bzip2", "xz", "zstd"))), reason="a compressor is not installed"
+)
+
+
+@NEEDS_COMPRESSORS
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+def test_a_compressed_tar_file_is_packed(tmp_path: Path, compression: str) -> None:
+    packed = pack_compressed(tmp_path, compression)
+    words = ["unsquashfs", "-l", "-d", "", str(packed)]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "/file7" in listed.stdout.splitlines()
+
+
+@NEEDS_COMPRESSORS
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("damage", [{"spoil": 4}, {"cut": 3}, {"cut": 200_000}], ids=str)
+def test_a_damaged_compressed_tar_file_is_refused(tmp_path: Path, compression: str, damage: dict[str, Any]) -> None:
+    """A decompressor may write all data before it finds the damage: mksquashfs then ends well."""
+    with pytest.raises(ImageError, match=rf"root.tar.{compression} is damaged or incomplete") as error:
+        pack_compressed(tmp_path, compression, **damage)
+    assert error.value.evidence.startswith(compression)
+    assert "again" in error.value.hint
+
+
+@NEEDS_COMPRESSORS
+def test_a_warning_of_gzip_about_bytes_behind_the_archive_is_no_damage(tmp_path: Path) -> None:
+    assert pack_compressed(tmp_path, "gzip", added="garbage").is_file()
+
+
+@NEEDS_COMPRESSORS
+def test_if_mksquashfs_fails_its_own_message_is_the_evidence(tmp_path: Path) -> None:
+    (tmp_path / "out.sqfs").mkdir()
+    with pytest.raises(ToolFailed, match=r"packing root.tar.gzip failed") as error:
+        pack_compressed(tmp_path, "gzip")
+    assert "Destination not block device" in error.value.evidence
+    assert "$ mksquashfs - " in error.value.evidence
+    assert error.value.evidence.endswith("(exit code 1)")
+
+
+@NEEDS_COMPRESSORS
+def test_a_decompressor_that_the_system_ended_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = tmp_path / "bin/xz"
+    stub.parent.mkdir()
+    stub.write_text('#!/bin/sh\n[ "$1" != -dc ] || kill -9 $$\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    with pytest.raises(ToolFailed, match=r"packing root.tar.xz failed") as error:
+        pack_compressed(tmp_path, "xz")
+    assert "memory ran out" in error.value.hint
+
+
+def test_a_missing_decompressor_is_named(tmp_path: Path) -> None:
+    session = replace(open_session(), host=host(PATH=str(tmp_path)), runner=FakeRunner([]))
+    with pytest.raises(ToolMissing, match=r"cannot unpack root.tar.zst: zstd is not installed") as error:
+        pack_tar(session, tmp_path / "root.tar.zst", tmp_path / "out", compression="zstd", time=1)
+    assert "install zstd" in error.value.hint
 
 
 LISTING = """\

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import ContainerRequest, GpuMode
+from argosy.core.process import FakeRunner
+from argosy.core.records import replace
+from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
@@ -208,3 +214,29 @@ def test_a_job_without_gpus_by_default_is_explained_and_one_with_gpus_shows_thei
     assert rows["--gpus-per-node"][2] == (
         "all GPUs of each node, because nodes were requested; for a job without GPUs: --gpu none"
     )
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="mksquashfs is not installed")
+@pytest.mark.parametrize("runtime", ["", "apptainer"])
+def test_an_image_needs_the_architecture_of_the_nodes_and_not_that_of_the_login_node(
+    tmp_path: Path, runtime: str
+) -> None:
+    """The profile may name no runtime: then the one on PATH is used, still on nodes of the profile's architecture."""
+    profile = tmp_path / "odd.toml"
+    text = (
+        'name = "odd"\ntitle = "o"\nscheduler = "slurm"\n[identity]\nhosts = ["odd-login"]\n[node]\narch = "aarch64"\n'
+    )
+    profile.write_text(text + (f'[runtime]\nname = "{runtime}"\n' if runtime else ""))
+    (tmp_path / "root").mkdir()
+    squashfs = tmp_path / "root.sqfs"
+    words = ("mksquashfs", str(tmp_path / "root"), str(squashfs), "-quiet", "-no-progress")
+    subprocess.run(words, check=True, capture_output=True)
+    host = make_host("sbatch", "srun", "apptainer", cwd=str(tmp_path), hostname="odd-login", arch="x86_64")
+    session = make_session(tmp_path, host, FakeRunner([]))
+    for arch in ("arm64", "amd64"):
+        parts = [plan_system_part(FileSlice(squashfs, 0, squashfs.stat().st_size), arch=arch)]
+        write_sif(tmp_path / f"{arch}.sif", parts, uuid=uuid.UUID(int=1), time=0, arch=arch)
+    request = LaunchRequest(str(tmp_path / "arm64.sif"), ("true",), site=str(profile), no_check=True)
+    assert prepare_launch(request, session).site == "odd"
+    with pytest.raises(ImageError, match="another architecture"):
+        prepare_launch(replace(request, image=str(tmp_path / "amd64.sif")), session)

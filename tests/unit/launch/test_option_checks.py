@@ -146,6 +146,11 @@ def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
     assert "--node-rank" not in made.script
 
 
+def test_a_range_of_nodes_with_a_number_that_is_too_long_is_refused() -> None:
+    with pytest.raises(UsageError, match="invalid range of nodes"):
+        plan(elastic=f"2:{'9' * 5000}")
+
+
 def test_an_elastic_job_succeeds_if_its_minimum_of_nodes_did(tmp_path: Path) -> None:
     call = render_elastic_verdict(2)
     values = f"argosy_record={tmp_path} argosy_code=1"
@@ -315,6 +320,37 @@ def test_a_smoke_run_takes_two_nodes_for_three_minutes_in_the_test_partition() -
 
 def test_a_smoke_run_of_one_node_stays_one() -> None:
     assert smoke(wanted=Wanted(gpus=4)).wanted == Wanted(nodes=1, gpus=4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"wanted": Wanted(nodes=4, ranks=3)}, "cannot distribute 3 ranks evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, gpus=6)}, "cannot distribute 6 GPUs evenly over 4 nodes"),
+        ({"wanted": Wanted(nodes=4, gpus=5, gpus_per_node=1)}, "--gpus contradicts --gpus-per-node"),
+        ({"wanted": Wanted(nodes=4, ranks=-4)}, "--ranks cannot be negative"),
+        ({"restarts": 3}, "--resume needs --checkpoint"),
+        ({"checkpoint": "/c"}, "--checkpoint needs --resume"),
+        ({"restarts": 3, "checkpoint": "/c", "options": JobOptions(time="1")}, "leaves no time to compute"),
+        ({"elastic": "4:2"}, "invalid range of nodes"),
+        ({"elastic": "2:4", "wanted": Wanted(nodes=3)}, "--nodes contradicts --elastic"),
+        ({"elastic": "2:4", "wanted": Wanted(ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+    ],
+)
+def test_a_smoke_run_is_refused_for_what_its_job_would_be_refused_for(asked: dict[str, Any], says: str) -> None:
+    messages = []
+    for smoke in (False, True):
+        with pytest.raises(UsageError) as refused:
+            plan(smoke=smoke, **asked)
+        messages.append(str(refused.value))
+    assert says in messages[0]
+    assert messages[0] == messages[1]
+
+
+def test_a_smoke_run_of_an_elastic_job_has_as_many_ranks_on_each_node() -> None:
+    shape = plan(smoke=True, elastic="2:4", wanted=Wanted(ranks=8)).shape
+    assert (shape.nodes, shape.ranks_per_node) == (2, 2)
 
 
 def test_a_smoke_run_notes_a_missing_test_partition() -> None:
@@ -617,7 +653,19 @@ def test_srun_starts_a_second_command_if_only_srun_starts_the_container(tmp_path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tell]
 
 
-@pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--nnodes=9",
+        "--nproc_per_node",
+        "--master-port=1",
+        "--rdzv-backend=c10d",
+        "--nn=9",
+        "--nproc=4",
+        "--rdzv_b=c10d",
+        "--stand",
+    ],
+)
 def test_torchrun_arguments_that_contradict_the_plan_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="is set by"):
         plan(launcher_arguments=(word,))
@@ -627,6 +675,9 @@ def test_torchrun_arguments_that_contradict_the_plan_are_refused(word: str) -> N
 def test_logs_that_torchrun_redirects_need_a_folder_that_stays() -> None:
     with pytest.raises(UsageError, match="--redirects needs --log-dir"):
         plan(launcher_arguments=("--redirects=3",))
+    with pytest.raises(UsageError, match="--redirects needs --log-dir"):
+        plan(launcher_arguments=("--redir", "3", "--logs-specs=default"))
+    assert "--log_d=logs" in plan(launcher_arguments=("--redirects=3", "--log_d=logs")).script
     assert "--log-dir=logs" in plan(launcher_arguments=("-r", "3", "--log-dir=logs")).script
 
 
@@ -713,6 +764,10 @@ def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account()
     assert made.shape == inside(wanted=Wanted(nodes=2, gpus=8)).shape
     assert inside(wanted=Wanted(ranks=2)).shape.ranks == 2
     assert inside(environment=INSIDE | {"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_NODE": "a100:2"}).shape.ranks == 4
+
+
+def test_a_number_of_an_allocation_that_is_too_long_is_no_number() -> None:
+    assert inside(environment=INSIDE | {"SLURM_JOB_NUM_NODES": "9" * 5000}).shape.nodes == 1
 
 
 @pytest.mark.parametrize("wanted", [Wanted(nodes=1), Wanted(gpus_per_node=2), Wanted(gpus=4)])

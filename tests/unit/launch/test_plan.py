@@ -472,6 +472,15 @@ def test_impossible_launches_are_refused(asked: dict[str, Any], says: str) -> No
     assert says in str(refused.value)
 
 
+def test_logs_of_debug_have_the_name_and_number_of_their_job() -> None:
+    job = plan(debug=("net",), name="first")
+    assert '=/home/alice/first-"$SLURM_JOB_ID"-nccl-"${SLURM_RESTART_COUNT:-0}"-%h-%p.log'.replace('"', "") in (
+        job.script.replace('"', "")
+    )
+    here = plan(Site(name="here", title="here", scheduler="local"), debug=("net",), name="first")
+    assert "=/home/alice/first-nccl-%h-%p.log" in here.script
+
+
 def test_srun_needs_a_scheduler() -> None:
     with pytest.raises(UsageError, match="needs Slurm"):
         plan(Site(name="here", title="here", scheduler="local"), launcher="srun")

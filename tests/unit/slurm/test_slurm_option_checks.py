@@ -8,6 +8,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.slurm.option_checks import parse_megabytes, parse_warning, refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions, choose_defaults
+from argosy.slurm.sbatch_options import complete_argument
 
 
 def options(name: str, value: str) -> JobOptions:
@@ -90,6 +91,10 @@ def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
         ("--exclusive", "--exclusive"),
         ("--dependency=afterok:1", "--after"),
         ("--wrap=true", "the command after --"),
+        ("--part=debug", "--partition"),
+        ("--tasks-per-node=2", "--ranks"),
+        ("--exclusi", "--exclusive"),
+        ("--depend afterok:1", "--after"),
     ],
 )
 def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word: str, said: str) -> None:
@@ -111,6 +116,24 @@ def test_a_separator_of_components_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(UsageError, match="heterogeneous") as caught:
         refuse_invalid_options(JobOptions(), (":",))
     assert "argosy run IMAGE --" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("word", "whole"),
+    [
+        ("--dep afterany:5", "--dependency=afterany:5"),
+        ("--licens=a=b c", "--licenses=a=b c"),
+        ("--comment  x", "--comment=x"),
+        ("--comment= x", "--comment= x"),
+        ("--hol", "--hold"),
+        ("--par", "--par"),
+        ("--own-plugin 1", "--own-plugin=1"),
+        ("-dafterany:5", "-dafterany:5"),
+        ("hold", "hold"),
+    ],
+)
+def test_an_sbatch_arg_is_completed_as_sbatch_does(word: str, whole: str) -> None:
+    assert complete_argument(word) == whole
 
 
 @pytest.mark.parametrize("word", ["--clusters=cm4", "-Mcm4", "-M cm4", "--clusters cm4"])

@@ -26,11 +26,12 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
 from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_other_arch
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
+from argosy.images.registry.convert import pack_root_tar, refuse_other_tar
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import Reference, file_reference, is_reference, parse_reference
 from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
-from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
+from argosy.images.squashfs.pack import run_pack, run_unsquashfs, time_of_file
 from argosy.images.squashfs.superblock import SUPERBLOCK, Source, Superblock, read_superblock
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
@@ -177,8 +178,10 @@ def is_copied(path: Path, session: Session) -> bool:
     ImageError, UsageError
         If the file cannot be a base.
     """
-    kind = identify_file(path).kind
-    if kind in PACKED_FIRST or file_reference(kind, path.absolute()) is not None:
+    kind = identify_file(path)
+    if kind.kind is Kind.TAR:
+        refuse_other_tar(path, kind)
+    if kind.kind in PACKED_FIRST or file_reference(kind.kind, path.absolute()) is not None:
         return False
     _open_here(path, session)
     return True
@@ -242,14 +245,14 @@ def _fetched_base(reference: Reference, session: Session) -> Base:
 
 
 def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
-    out = work / "base.sqfs"
+    """Pack a root file system: a tar file once, into the cache, and a folder for each build, because it may change."""
     kind = identify_file(path)
     if kind.kind is Kind.TAR:
-        pack_tar(session, path, out, compression=kind.compression, time=int(path.stat().st_mtime))
+        packed = pack_root_tar(path, kind, session)
     else:
-        time = int(path.stat().st_mtime)
-        run_pack(session, path, out, time=time, all_root=not session.host.can_mount, keep_times=True)
-    opened = _with_arch(open_image(out), session)
+        packed, time = work / "base.sqfs", time_of_file(path)
+        run_pack(session, path, packed, time=time, all_root=not session.host.can_mount, keep_times=True)
+    opened = _with_arch(open_image(packed), session)
     return Base(reference, opened, digest_ahead(opened.image, session))
 
 

@@ -11,14 +11,19 @@ from pathlib import Path
 from argosy.builder.backends.plan import PRIVATE_NAMESPACE
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
+from argosy.core.parse import parse_int
 from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
+from argosy.images.squashfs.superblock import LATEST_TIME
 
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
 """Variable with the address of another package source, which may have other suites."""
+
+EPOCH = "SOURCE_DATE_EPOCH"
+"""Variable with the time of all files that are newer, in seconds since 1970: reproducible-builds.org/specs."""
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 """Two plus signs belong to a package name (g++, libstdc++6); a single one begins the next name."""
@@ -122,8 +127,30 @@ def _with_needs(named: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ..
 
 
 def _cache_entry(suite: str, packages: tuple[str, ...], session: Session) -> Path:
-    key = hashlib.sha256(repr((suite, packages, session.host.target, LEFT_OUT)).encode()).hexdigest()[:16]
+    environment = session.host.environment
+    mirror, epoch = environment.get(MIRROR, ""), _asked_epoch(environment)
+    asked = {name: value for name, value in ((MIRROR, mirror), (EPOCH, epoch)) if value}
+    facts = (suite, packages, session.host.target, LEFT_OUT, *asked.items())
+    key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return session.paths.cache / "bases" / f"debian-{suite}-{key}"
+
+
+def _asked_epoch(environment: Mapping[str, str]) -> str:
+    """Return the time of the files that the user requests, in seconds since 1970; empty for the present.
+
+    Raises
+    ------
+    UsageError
+        If it is not a number, or squashfs cannot record it.
+    """
+    text = environment.get(EPOCH, "")
+    if text and not 0 <= parse_int(text, -1) <= LATEST_TIME:
+        raise UsageError(
+            f"invalid {EPOCH} {text[:40]!r}",
+            evidence="it is the time of the files in a Debian base",
+            hint=f"set it to seconds since 1970, for example {EPOCH}=$(date +%s), or unset it",
+        )
+    return text.strip()
 
 
 def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
@@ -136,7 +163,7 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     Raises
     ------
     UsageError
-        If the reference is invalid.
+        If the reference or SOURCE_DATE_EPOCH is invalid.
     ToolMissing
         If mmdebstrap is missing.
     ArgosyError
@@ -171,14 +198,14 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
     refuse_without_mmdebstrap(suite, session)
     archive = folder / "root.tar"
-    made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
+    made = int(_asked_epoch(session.host.environment) or time.time())
     included = f"--include={','.join(packages)}"
     emulated = session.host.emulated
     # Argosy has checked that the emulator works; mmdebstrap would need another tool, arch-test, to check it.
     foreign = (f"--architectures={DEBIAN_ARCH[emulated]}", "--skip=check/qemu") if emulated else ()
     argv: Argv = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
     mirror = session.host.environment.get(MIRROR, "")
-    environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
+    environment = {**session.host.environment, EPOCH: str(made), "LC_ALL": "C.UTF-8"}
     around = private_namespace(session)
     if around:
         argv = (*around, *argv, "--mode=root")

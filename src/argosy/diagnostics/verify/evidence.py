@@ -20,7 +20,8 @@ from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts, read_past_facts
-from argosy.jobs.record import RankFacts, read_plan
+from argosy.jobs.record import PLAN, RankFacts, read_plan
+from argosy.launch.debug import JOB, RESTART
 from argosy.sites.profile import Site
 
 MOST_LOGS = 256
@@ -65,17 +66,28 @@ def find_network_logs(facts: JobFacts, plan: dict[str, object]) -> list[str]:
     """
     restart = facts.runs[-1].restart if facts.runs else facts.restarts
     own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
-    return [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
+    return [str(path) for path in (*own, *_asked_logs(facts, plan, restart)) if path.is_file()][:MOST_LOGS]
 
 
-def _asked_logs(plan: dict[str, object]) -> list[Path]:
-    """Return the logs of ``--debug net``. NCCL replaces %h and %p in their names by host and process id."""
-    for choice in _rows(plan.get("choices")):
-        value = str(choice.get("value", ""))
-        if choice.get("key") == "NCCL_DEBUG_FILE" and value:
-            path = Path(value.replace("%h", "*").replace("%p", "*"))
-            return sorted(path.parent.glob(path.name))
-    return []
+def _asked_logs(facts: JobFacts, plan: dict[str, object], restart: int) -> list[Path]:
+    """Return the logs of ``--debug net`` that are not older than the record, which is written before the start.
+
+    NCCL replaces %h and %p in their names by host and process id.
+    """
+    asked = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "NCCL_DEBUG_FILE")
+    form = next(filter(None, asked), "")
+    if not form:
+        return []
+    written = Path(facts.record, PLAN).stat().st_mtime
+    form = form.replace(RESTART, str(restart)).replace("%h", "*").replace("%p", "*")
+    paths = (Path(form.replace(JOB, job)) for job in _numbers(facts))
+    logs = (log for path in paths for log in sorted(path.parent.glob(path.name)))
+    return [log for log in logs if log.is_file() and log.stat().st_mtime >= written]
+
+
+def _numbers(facts: JobFacts) -> tuple[str, ...]:
+    """Return the numbers of a job in its log files: each task of an array has one of its own, which a run records."""
+    return tuple(dict.fromkeys(run.job for run in facts.runs)) or (facts.id if facts.id.isdecimal() else "*",)
 
 
 def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:

@@ -49,7 +49,7 @@ from argosy.images.registry.skopeo import (
 from argosy.images.sif.format import INSPECT_NAME
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
-from argosy.images.squashfs.pack import pack_tar, run_pack
+from argosy.images.squashfs.pack import pack_tar, run_pack, time_of_file
 
 TAR_NAME = "image.sqsh"
 FORMAT = 2
@@ -237,22 +237,27 @@ def run_skopeo(command: Command, reference: Reference, session: Session) -> Repl
 
 def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     """Return the squashfs of a root file system's tar file in the cache; pack it at the first use."""
-    _refuse_other_tar(path, kind)
+    refuse_other_tar(path, kind)
     key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
     entry = session.paths.cache / "fetched" / f"tar-{key}"
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
     with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once"):
-                time = max(0, int(path.stat().st_mtime))
-                pack_tar(session, path, folder / TAR_NAME, compression=kind.compression, time=time)
+                out = folder / TAR_NAME
+                pack_tar(session, path, out, compression=kind.compression, time=time_of_file(path))
     return entry / TAR_NAME
 
 
-def _refuse_other_tar(path: Path, kind: FileKind) -> None:
+def refuse_other_tar(path: Path, kind: FileKind) -> None:
     """Refuse a tar file without a root file system, for example an archive of sources.
 
     A tar file whose member names cannot be read is accepted.
+
+    Raises
+    ------
+    ImageError
+        If none of its first files belongs to a root file system.
     """
     names = list(read_tar_names(path, kind.compression))
     if names and not any(PurePosixPath(name.lstrip("/")).parts[:1] in ROOT_FOLDERS for name in names):

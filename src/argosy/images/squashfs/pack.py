@@ -15,16 +15,17 @@ import re
 import stat
 from pathlib import Path
 
-from argosy.core.errors import CheckFailed
+from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Host
-from argosy.core.process import Argv, Command, Reply, run_checked, tool_error
+from argosy.core.process import LAST_LINES, Argv, Command, Reply, find_program, run_checked, tool_error
 from argosy.core.progress import drop_bars, read_bar
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import load_helper, quote
 from argosy.core.store import atomic_file
 from argosy.images.rootfs import locate_in_root
-from argosy.images.squashfs.superblock import Superblock
+from argosy.images.squashfs.superblock import LATEST_TIME, Superblock
 from argosy.images.tree_digests import walk_tree
 
 NOT_UNPACKED = (
@@ -86,6 +87,11 @@ def pack_options(
     )
 
 
+def time_of_file(path: Path) -> int:
+    """Return the time of a file or folder, or the nearest that squashfs can record."""
+    return max(0, min(int(path.stat().st_mtime), LATEST_TIME))
+
+
 CHECK_LIMITS = "check the free disk space (df -h, quota -s) and memory (free -h), then try again"
 """Next step if mksquashfs fails: nobody can run it by hand, because its tree is removed with the work folder."""
 
@@ -130,11 +136,16 @@ def run_pack(
 
 def _run_with_bar(session: Session, command: Command, *, doing: str) -> None:
     """Run mksquashfs, which must succeed, and report its progress bar, which it writes to standard output."""
+    reply = _reply_with_bar(session, command)
+    if reply.code != 0:
+        raise tool_error(command, reply, doing=doing, hint=CHECK_LIMITS)
+
+
+def _reply_with_bar(session: Session, command: Command) -> Reply:
     meter = session.meter("packing", unit="blocks")
     reply = session.runner.run(replace(command, joined=True), lambda line: read_bar(meter, line))
     meter.end()
-    if reply.code != 0:
-        raise tool_error(command, _without_bars(reply), doing=doing, hint=CHECK_LIMITS)
+    return _without_bars(reply)
 
 
 def _without_bars(reply: Reply) -> Reply:
@@ -142,19 +153,47 @@ def _without_bars(reply: Reply) -> Reply:
     return replace(reply, stderr=drop_bars(reply.stderr))
 
 
+UNPACK = Path(__file__).parents[1] / "scripts" / "unpack.sh"
+DAMAGED = 9
+"""Exit code of `UNPACK` if the decompressor fails."""
+
+
 def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, time: int) -> None:
     """Pack a tar file of a root file system, compressed or not, with its owners.
 
     This uses ``mksquashfs - … -tar``, because sqfstar 4.5 misreads ``-Xcompression-level 1`` ("missing compression
     level").
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        If mksquashfs or the decompressor is missing or fails, or the disk is full.
+    ImageError
+        If the compressed data are damaged.
     """
     options = pack_options(session.host, time=time, all_root=False)
     argv: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
-    if compression != "none":
-        # A pipe needs a shell; all arguments are passed as parameters, so nothing has to be quoted.
-        argv = ("sh", "-c", '"$0" -dc | "$@"', compression, *argv)
     command = Command(argv, env=_without_epoch(session.host), stdin_file=str(archive))
-    _run_with_bar(session, command, doing=f"packing {archive.name}")
+    if compression == "none":
+        _run_with_bar(session, command, doing=f"packing {archive.name}")
+        return
+    # The names of the compressions are those of the programs.
+    if find_program(compression, session.host.environment.get("PATH")) is None:
+        raise ToolMissing(
+            f"cannot unpack {archive.name}: {compression} is not installed on this machine",
+            hint=f"install {compression}, or decompress the file on another machine",
+        )
+    helper = load_helper(UNPACK, "unpack")
+    reply = _reply_with_bar(session, replace(command, argv=("sh", "-c", helper, helper.name, compression, *argv)))
+    if reply.code == DAMAGED:
+        lines = reply.stderr.strip().splitlines()[-LAST_LINES:]
+        raise ImageError(
+            f"{archive.name} is damaged or incomplete",
+            evidence="\n".join((f"{compression} -dc < {quote(str(archive))} failed:", *lines)),
+            hint="copy, download or create it again",
+        )
+    if reply.code != 0:
+        raise tool_error(command, reply, doing=f"packing {archive.name}", hint=CHECK_LIMITS)
 
 
 def normalise_tree(tree: Path, *, system: bool = False) -> int:

@@ -31,6 +31,8 @@ numbers.
 
 BLOCK_SIZES = range(1 << 12, (1 << 20) + 1)
 """In bytes: a power of two from a page to 1 MiB."""
+LATEST_TIME = (1 << 32) - 1
+"""Times are unsigned 32-bit numbers, in seconds since 1970."""
 NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
 
 COMPRESSORS: Mapping[int, str] = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}

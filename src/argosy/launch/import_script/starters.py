@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from argosy.core.parse import parse_int
 from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.launchers.launcher import complete_torchrun
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
 from argosy.slurm.script_words import Part
 
@@ -279,12 +280,14 @@ def _read_ranks(program: Program, option: str, value: str) -> None:
         program.step_options = (*program.step_options, Option(program.line, name, value))
 
 
-def _read_options(program: Program, known: _Known, *, words: int = 1) -> list[Option]:
+def _read_options(
+    program: Program, known: _Known, *, words: int = 1, complete: Callable[[str], str] = str
+) -> list[Option]:
     """Read a launcher that starts Python, for which torchrun is used instead; return the options that tell more.
 
     `words` is the number of words before the options.
     """
-    options, count = split_options(program.texts[words:], flags=known.flags, short={"m": "module"})
+    options, count = split_options(program.texts[words:], flags=known.flags, short={"m": "module"}, complete=complete)
     program.is_start, program.launcher = True, "torchrun"
     program.note_unknown_values(options, known.values)
     program.skip(words + count)
@@ -299,7 +302,7 @@ def _read_options(program: Program, known: _Known, *, words: int = 1) -> list[Op
 
 def read_torchrun(program: Program) -> None:
     """Read torchrun; Argosy chooses the rendezvous."""
-    for option in _read_options(program, KNOWN["torchrun"]):
+    for option in _read_options(program, KNOWN["torchrun"], complete=complete_torchrun):
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
             program.processes = parse_int(option.value)

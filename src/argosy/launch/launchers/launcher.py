@@ -13,7 +13,7 @@ none        the unchanged command, once per rank; several copies get rank variab
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -148,19 +148,42 @@ PLANNED: Mapping[str, str] = (
 """Option of torchrun that the plan sets -> the option of Argosy, or the script, that sets it."""
 
 
+_OTHERS = """
+    duplicate-stderr-filters duplicate-stdout-filters event-log-handler local-addr local-rank local-ranks-filter log-dir
+    logs-specs max-restarts module monitor-interval no-python numa-binding rdzv-conf redirects role run-path
+    shutdown-timeout signals-to-handle start-method tee virtual-local-rank
+"""
+OF_TORCHRUN = (*PLANNED, *_OTHERS.split())
+"""Options of torchrun (torch 2.13, torch/distributed/run.py); ``_`` may replace ``-``."""
+
+
+def complete_torchrun(name: str) -> str:
+    """Complete a shortened option of torchrun as its argparse does; any other name is returned unchanged."""
+    dashed = name.replace("_", "-")
+    matches = [each for each in OF_TORCHRUN if each.startswith(dashed)]
+    return matches[0] if dashed not in OF_TORCHRUN and len(matches) == 1 else name
+
+
+def _names_of_torchrun(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each argument that is a long option, and the option's whole name with dashes."""
+    for word in words:
+        if word.startswith("--"):
+            yield word, complete_torchrun(word[2:].partition("=")[0]).replace("_", "-")
+
+
 def _refuse_planned(spec: LauncherSpec) -> None:
     """Refuse options of torchrun that would contradict the plan."""
-    for word in spec.extra:
-        ours = PLANNED.get(word.partition("=")[0].lstrip("-").replace("_", "-"), "") if word.startswith("--") else ""
+    names = dict(_names_of_torchrun(spec.extra))
+    for word, name in names.items():
+        ours = PLANNED.get(name, "")
         if ours:
             raise UsageError(
                 f"cannot pass {word!r} to torchrun: it is set by {ours}",
                 evidence=f"--torchrun-arg {word}; torchrun would use this value, and the plan another one",
                 hint=f"use {ours} instead" if ours.startswith("--") else "remove it",
             )
-    if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
-        word.startswith(("--log-dir", "--log_dir")) for word in spec.extra
-    ):
+    redirects = "redirects" in names.values() or any(word.startswith("-r") for word in spec.extra)
+    if redirects and "log-dir" not in names.values():
         raise UsageError(
             "--redirects needs --log-dir: torchrun's own log folder is on the node, and is removed at the end",
             hint="add --torchrun-arg=--log-dir=FOLDER, or use --log-dir FOLDER instead for a file per rank",
@@ -172,7 +195,7 @@ def torchrun(spec: LauncherSpec) -> LauncherCommand:
     _refuse_planned(spec)
     program = as_torchrun_program(spec.command)
     # The cores come from the site's map: torch's own --numa-binding knows only NUMA nodes, not reserved cores.
-    own_binding = any(word.startswith("--numa") for word in spec.extra)
+    own_binding = any(name.startswith("numa") for _, name in _names_of_torchrun(spec.extra))
     cores = () if own_binding else spec.cores
     if cores or spec.log_words:
         bind = ("/bin/sh", "-c", BIND, BIND.name, spec.core_lists or ";".join(cores)) if cores else ()

@@ -124,6 +124,8 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
     [
         ("srun python a.py", {"launcher": "srun", "command": ["python", "a.py"], "image": "bare:"}),
         ("srun -K -m block:cyclic -l --x11 python a.py", {"command": ["python", "a.py"], "label": True}),
+        ("torchrun --nn=2 --nproc=4 --stand --no-pyth a.py --x 1",
+         {"launcher": "torchrun", "ranks_per_node": 4, "command": ["a.py", "--x", "1"]}),
         ("python -m torch.distributed.run --nproc_per_node 4 -m pkg.train --x 1",
          {"launcher": "torchrun", "ranks_per_node": 4, "command": ["python", "-m", "pkg.train", "--x", "1"]}),
         ("apptainer exec --nv x.sif python a.py", {"image": "x.sif", "launcher": "none"}),
