@@ -268,3 +268,10 @@ def test_a_traceback_of_sacred_is_read() -> None:
         "at split.py:24"
         in cause_of(f"{log}    n = y.size(0)\nAttributeError: 'NoneType' object has no attribute 'size'\n")[1]
     )
+
+
+def test_an_exception_of_java_that_is_only_a_warning_is_not_the_cause() -> None:
+    warned = "Apr-12 [main] WARN  n.AssetManager - Cannot read it -- Cause: not found: a.config\n"
+    log = f"{warned}nextflow.exception.AbortOperationException: not found: a.config\n\tat n.Launcher.main(L:653)\n"
+    log += "[main] DEBUG n.Launcher - aborted\nnextflow.exception.AbortOperationException: not found: main.nf\n"
+    assert cause_of(log)[1].endswith("AbortOperationException: not found: main.nf")

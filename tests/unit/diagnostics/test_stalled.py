@@ -125,3 +125,8 @@ def test_a_traceback_that_a_logger_reports_as_a_warning_is_no_cause() -> None:
     trace = '    Traceback (most recent call last):\n      File "web.py", line 7, in f\n        raise HTTPError(403)\n'
     log = f"[W 2024-04-20 13:47:25.481 ServerApp] wrote error: 'Forbidden'\n{trace}    web.HTTPError: 403\n" * 3
     assert names(f"{log}{LIMIT}\n") == ["time-limit"]
+
+
+def test_the_stacks_of_a_program_that_was_cancelled_are_not_another_job() -> None:
+    stack = "".join(f"jl_apply_{n} at /opt/julia/lib/libjulia.so.1 (unknown line)\n" for n in range(150))
+    assert names(f"step 1\n{CANCELLED}\n[7] signal 15: Terminated\n{stack}")[0] == "job-cancelled"

@@ -9,6 +9,8 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("gpu-kernel-failed", "  CUDA error: unspecified launch failure (code #719, ERROR_LAUNCH_FAILED)"),
+    ("extension-without-cuda", "RuntimeError: Not compiled with CUDA support"),
     (
         "condor-held",
         "012 (358.001.000) 10/30 17:34:05 Job was held.\n\tPolicy violation: requested 1000MB, used 1576MB.",
@@ -323,7 +325,7 @@ CAUSES = [
     ("compiler-library", "./vasp_std: error while loading shared libraries: libimf.so: cannot open shared object file"),
     ("nccl-shm", f"{NCCL}Call to shm_open failed : Permission denied"),
     ("nccl-bridge", f"{NCCL}Connect to 172.18.0.1<49273> failed : Connection refused"),
-    ("memory-fault", "RuntimeError: cuda runtime error (4) : unspecified launch failure at /pytorch/x.cu:265"),
+    ("gpu-kernel-failed", "RuntimeError: cuda runtime error (4) : unspecified launch failure at /pytorch/x.cu:265"),
     ("slurm-task-start", "srun: error: timeout waiting for task launch, started 0 of 1 tasks"),
     ("mpirun-no-srun", "[n1:7] [[1,0],0] ORTE_ERROR_LOG: Not found in file plm_slurm_module.c at line 420"),
     ("mpi-singletons", "No PMIx server was reachable, but a PMI1/2 was detected."),
@@ -522,7 +524,7 @@ CAUSES = [
     ("device-ordinal", "Failed call to cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal"),
     ("cuda-initialization", "RuntimeError: CUDA error: initialization error"),
     ("gpu-library-failed", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"),
-    ("memory-fault", "RuntimeError: CUDA error: unspecified launch failure"),
+    ("gpu-kernel-failed", "RuntimeError: CUDA error: unspecified launch failure"),
     ("gpu-fell-off", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
     ("gpu-hang", "HW Exception by GPU node-4 (Agent handle: 0x1) reason :GPU Hang"),
     ("collective-timeout", "Exception raised from checkTimeout at /build/ProcessGroupNCCL.cpp:565"),

@@ -164,8 +164,8 @@ PROMPT = re.compile(r"(?:\(\w+\) )?[^\s@]+@[^\n$#]{1,80}[$#] *$")
 """The prompt of a shell without a command."""
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
-    r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
-    r"|argosy:|^\[(?!DEBUG|INFO|TRACE|[DI] \d)|^\(|shm|leaked|nohup|mpi|process|compar|restart"
+    r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat [\w./]|^#\d"
+    r"|root cause|argosy:|^\[(?!DEBUG|INFO|TRACE|[DI] \d)|^\(|shm|leaked|nohup|mpi|process|compar|restart"
     r"|hint|note:|please|see |see:|try "
     r"|work dir:|tip:|-- check |caused by:|command \w+:|container:"
     r"|^[^\s@]+@[^\n$#]{1,80}[$#](?: |$)|^[$#] "  # the prompt of a shell

@@ -43,6 +43,10 @@ LSF_END = re.compile(r"TERM_|Exited|Successfully|User defined signal")
 """Begin of the lines of that report that tell how the job ended."""
 MOST_AFTER_END = 100
 """Lines that one job writes at most after this message; more are those of a later job that appended to the log."""
+STACK = re.compile(
+    r"\s*$|.* at (?:\S+ \(unknown line\)|\S+:\d+)|\[\d+\] signal |in expression starting at |unknown function "
+)
+"""Empty lines, and those of the stacks that a program of Julia prints for each thread when it is ended."""
 
 TERMINALS = range(60, 241)
 """Widths of terminals."""
@@ -83,7 +87,7 @@ def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     """
     ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
-    if ends and sum(bool(line.text.strip()) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
+    if ends and sum(not STACK.match(line.text) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
         earlier.append(ends[-1][0])
     return lines[earlier[-1] + 1 :] if earlier else lines[_last_beginning(lines) :]
 

@@ -131,6 +131,8 @@ NO_ERROR = re.compile(
 LOGGER_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 """Levels of a logger that writes a traceback of an exception after which the program continued."""
 
+WARNS = re.compile(r"\bWARN(?:ING)?\b")
+"""The level of a line above an exception of Java that the program only reports."""
 LOGGED_ABOVE = re.compile(r"\[W \d{4}-|\S+ WARNING\b")
 """A line of a logger, for example of Jupyter, above the indented traceback of an exception that it only reports."""
 
@@ -216,7 +218,7 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 
 def _is_raised_again(reason: Raised, raised: Raised) -> bool:
     """Return whether a library only raises again what another process raised, so that its own frames show nothing."""
-    is_elsewhere = bool(reason.file) and reason.file != raised.file
+    is_elsewhere = bool(reason.file) and (reason.file, reason.number) != (raised.file, raised.number)
     return is_elsewhere and reason.name == raised.name and raised.message in {"", reason.message}
 
 
@@ -305,7 +307,9 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
     """Find exceptions without their traceback, and errors of other languages."""
     for at, line in enumerate(lines):
         if match := BARE.match(line):
-            yield Raised(at, at, match[1], match[2])
+            above = lines[at - 1] if at else ""
+            if not (WARNS.search(above) and match[2] in above):
+                yield Raised(at, at, match[1], match[2])
         elif match := ASSERTION.match(line):
             yield Raised(at, at, "assertion", match[3], match[1], match[2])
         elif match := OTHERS.match(line):
