@@ -701,3 +701,19 @@ def test_lines_that_only_look_like_errors_at_the_end_of_a_log_are_not_quoted(lin
 
 def test_an_error_that_says_what_was_expected_is_one() -> None:
     assert first_error('step\nError: Error("invalid type: null, expected f64", line: 33)\n').startswith("Error: Error(")
+
+
+def test_a_script_that_could_not_be_read_and_was_started_again_has_no_cause() -> None:
+    refused = '  File "/home/ada/utils.py", line 87\n    y = 1\n         ^\nIndentationError: unexpected indent\n'
+    run = "".join(f"{{'loss': 0.{n}}}\n" for n in range(30))
+    assert [(each.name, each.level) for each in find_errors(refused + run, SIGNATURES)] == [
+        ("python-syntax", "survived")
+    ]
+    assert [each.level for each in find_errors(run + refused, SIGNATURES)] == ["end"]
+
+
+def test_an_interrupted_run_that_was_started_again_has_no_cause() -> None:
+    run = "".join(f"step {n}: energy falls\n" for n in range(30))
+    log = f"{TRACEBACK}ValueError: no rows\n{run}KeyboardInterrupt\n"
+    assert [each.name for each in find_errors(log, SIGNATURES)] == ["interrupted-program"]
+    assert {each.level for each in find_errors(log + run, SIGNATURES)} == {"survived"}

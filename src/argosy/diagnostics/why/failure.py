@@ -44,6 +44,7 @@ HARMLESS = re.compile(
     r"|\bwill not be (?:computed|used|logged|saved|loaded)\b|\bsupport is disabled\b|: remark #\d+:"
     r"|(?:site|dist)-packages/\S+\.py:\d+: (?!.*(?:Error|Exception))"
     r"|Unable to register cu\w+ factory|unimplemented for this stream|computation placer already registered"
+    r"|Setting `use_cache=False`"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
     r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"

@@ -48,7 +48,8 @@ OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
 """Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
 OF_OTHERS = ("ended-with-others", "terminated", "cgroup-join")
 """Symptoms that follow from an end."""
-ENDS_FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", "interrupted-program")
+INTERRUPTED = "interrupted-program"
+ENDS_FROM_OUTSIDE = (*OF_LIMITS, "job-cancelled", "condor-removed", INTERRUPTED)
 """Ends that have no cause in the program."""
 ENVIRONMENT = ("conda-not-initialised", "environment-missing", "module-unknown", "module-unknown-and-needed")
 """Errors after which a program that ran until its end from outside did with another environment."""
@@ -112,16 +113,17 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     numbers = set() if raised else {each.line for each in unknown}
     quoted = [at for at, line in enumerate(lines) if line.number in numbers]
-    if _all_went_on(texts, found, places, raised, quoted):
+    survived = _find_survived(texts, found, places, raised, quoted)
+    if survived is not None:
         unknown = []
-        found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
+        found = [replace(each, level="survived") if each.name in survived else each for each in found]
 
     late = {each.name for each in signatures if each.late}
 
     def importance(error: KnownError) -> tuple[int, bool, bool, bool, int]:
-        survived = error.name in ended and error.level in BLAMED and bool(unknown)
+        is_past = error.name in ended and error.level in BLAMED and bool(unknown)
         return (
-            LEVELS.index("unexplained" if survived else error.level),
+            LEVELS.index("unexplained" if is_past else error.level),
             error.name in ended,
             error.name in TELL_LEAST,
             error.name not in late,
@@ -140,34 +142,43 @@ def _without_consequences(found: Sequence[KnownError], places: Mapping[str, Sequ
     ]
 
 
-def _all_went_on(
+def _find_survived(
     texts: Sequence[str],
     found: Sequence[KnownError],
     places: Mapping[str, Sequence[int]],
     raised: Sequence[Raised],
     quoted: Sequence[int],
-) -> bool:
-    """Return whether the program went on after its last error, and nothing failed after it.
+) -> set[str] | None:
+    """Return the known errors after which the program, or a later run in the same log, continued.
+
+    None if something failed after the last one, or nothing shows that it continued.
 
     Parameters
     ----------
     quoted
         Lines (from 0) of an error that no signature knows.
     """
-    ends = [each for each in found if each.level == "end"]
-    survivable = [each for each in found if each.level in SURVIVABLE and not (ends and each.name in OF_OTHERS)]
+    ends = [each for each in found if each.name in ENDS_FROM_OUTSIDE]
+    # Only the user starts a program again in the same log; a scheduler writes a summary after it stopped a job.
+    if {each.name for each in ends} == {INTERRUPTED} and went_on(texts, places[INTERRUPTED][-1], uncaught=True):
+        ends = []
+    survivable = [
+        each
+        for each in found
+        if each.level in (*SURVIVABLE, "end") and each not in ends and not (ends and each.name in OF_OTHERS)
+    ]
     known = [places[each.name][-1] for each in survivable]
     last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))
     if ends:
         stopped = min(places[each.name][0] for each in ends)
-        if last >= stopped or any(each.name not in ENDS_FROM_OUTSIDE for each in ends):
-            return False
+        if last >= stopped:
+            return None
         texts = texts[:stopped]
     uncaught = any(each.at >= last for each in raised)
     is_known = all(each.at in known for each in raised) and not quoted
     usual = (*MILD, *ENVIRONMENT) if ends else MILD
     mild = is_known and all(each.level == "maybe" or each.name in usual for each in survivable)
-    return went_on(texts, last, uncaught=uncaught, mild=mild)
+    return {each.name for each in survivable} if went_on(texts, last, uncaught=uncaught, mild=mild) else None
 
 
 def _find_unknown(
