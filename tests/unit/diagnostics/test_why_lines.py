@@ -9,6 +9,12 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("compile-failed", "include/lexical.hpp:45:9: ошибка: «file_iterator» не является именем типа"),
+    ("compile-failed", "solve.c:44:1: erreur: expected ';' before 'int'"),
+    (
+        "no-network",
+        "requests.exceptions.ConnectionError: ('Connection aborted.', TimeoutError(110, 'Connection timed out'))",
+    ),
     ("gpu-kernel-failed", "  CUDA error: unspecified launch failure (code #719, ERROR_LAUNCH_FAILED)"),
     ("extension-without-cuda", "RuntimeError: Not compiled with CUDA support"),
     (
