@@ -67,8 +67,8 @@ def read_ends_of(path: str) -> str:
     except FileNotFoundError as error:
         near, hint = suggest_file(Path(path)), "give a file, the number or name of a job, or last"
         hint = f"did you mean {near}? {hint}" if near else hint
-        kind = "file" if path.endswith(".json") else "log"
-        raise UsageError(f"there is no {kind} {path!r}", hint=hint) from error
+        problem = f"no such file: {path}" if path.endswith(".json") else f"there is no log {path!r}"
+        raise UsageError(problem, hint=hint) from error
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 

@@ -121,17 +121,26 @@ def resolve_launch(
             )
         else:
             job_host, container = _resolve_job(request, target, session, purpose, record=record)
-        if remote_image is None and not request.no_check:
-            refuse_unknown_program(request.command, container.entry)
-            if target.is_job:
-                refuse_without_shell(container.entry)
         if remote_image is None:
-            if purpose is Purpose.START:
-                refuse_missing_import(request, container, host.cwd)
-                container = note_missing_program(request, container, host.cwd)
-            else:
-                container = note_missing_import(request, container, host.cwd)
+            container = _check_program(request, target, container, purpose, host.cwd)
     return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
+
+
+def _check_program(
+    request: LaunchRequest, target: LaunchTarget, container: ContainerPlan, purpose: Purpose, folder: str
+) -> ContainerPlan:
+    """Refuse a program that the image cannot run; return the container with notes on what the program may lack.
+
+    Only a real start is refused for a framework that the program imports: a preview notes it.
+    """
+    if not request.no_check:
+        refuse_unknown_program(request.command, container.entry)
+        if target.is_job:
+            refuse_without_shell(container.entry)
+    if purpose is not Purpose.START:
+        return note_missing_import(request, container, folder)
+    refuse_missing_import(request, container, folder)
+    return note_missing_program(request, container, folder)
 
 
 def _refuse_no_command(request: LaunchRequest, host: Host) -> None:

@@ -257,7 +257,7 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("sites", "lint", "no.sh"), "no such file: no.sh\n"),
         (("sites", "merge", "no.json"), "no such file: no.json\n"),
         (("attach", "nope"), "there is no job or session 'nope'\n"),
-        (("bench", "compare", "no.json"), "there is no file 'no.json'\n"),
+        (("bench", "compare", "no.json"), "no such file: no.json\n"),
         (("bench", "settings", "--of", "12"), "there is no record of job 12\n"),
         (("bench", "settings", "--try", "A=1"), "no image and no job is given\n"),
         (("launch", "x.sif", "--gpu", "cuda", "--", "ls"), "-> did you mean nv?"),

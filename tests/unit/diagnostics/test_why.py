@@ -262,13 +262,13 @@ def test_consequences_are_explained_only_if_no_cause_is_known() -> None:
     assert alone.count("  fix ") == 1
 
 
-@pytest.mark.parametrize(("state", "told"), [("CANCELLED by 2001", False), ("FAILED", True)])
-def test_ranks_of_a_cancelled_job_are_not_reported_as_failed(tmp_path: Path, state: str, told: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize(("state", "expected"), [("CANCELLED by 2001", False), ("FAILED", True)])
+def test_ranks_of_a_cancelled_job_are_not_reported_as_failed(tmp_path: Path, state: str, expected: bool) -> None:  # noqa: FBT001 - a case
     log = tmp_path / "18.out"
     log.write_text("slurmstepd-node1: error: *** STEP 18.0 ON node1 CANCELLED AT 2026-11-22T08:11:36 ***\n")
     ended = JobFacts("18", state, "ended", "", "", "node1", str(log), 143, 0, "")
     said = explain_job_end(open_session(), ended)
-    assert ("another rank had failed" in said) is told
+    assert ("another rank had failed" in said) is expected
 
 
 def test_the_last_run_of_a_restarted_job_is_explained(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ SPAN = 12
 LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
-SURVIVABLE = (*BLAMED, "symptom")
+SURVIVABLE = (*BLAMED, "end", "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
 OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
@@ -165,7 +165,7 @@ def _find_survived(
     survivable = [
         each
         for each in found
-        if each.level in (*SURVIVABLE, "end") and each not in ends and not (ends and each.name in OF_OTHERS)
+        if each.level in SURVIVABLE and each not in ends and not (ends and each.name in OF_OTHERS)
     ]
     known = [places[each.name][-1] for each in survivable]
     last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))

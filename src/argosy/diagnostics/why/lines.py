@@ -115,10 +115,11 @@ def _pairs_of_runs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]
     tracebacks = [at for at, (text, _) in enumerate(pairs) if TRACEBACK in text]
     if len(tracebacks) < BEGIN:
         return
+    before = set(pairs[: tracebacks[0]])
     ends = (next((at for at in range(begin + 1, len(pairs)) if pairs[at][0][:1] != " "), None) for begin in tracebacks)
     after, times = Counter(pairs[end + 1] for end in ends if end and end + 1 < len(pairs)), Counter(pairs)
     for pair, number in after.items():
-        if number >= BEGIN and times[pair] <= 2 * number + 1 and pair in pairs[: tracebacks[0]]:
+        if number >= BEGIN and times[pair] <= 2 * number + 1 and pair in before:
             yield pair
 
 

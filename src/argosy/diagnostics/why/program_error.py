@@ -217,7 +217,7 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 
 
 def _is_raised_again(reason: Raised, raised: Raised) -> bool:
-    """Return whether a library only raises again what another process raised, so that its own frames show nothing."""
+    """Return whether an exception is the same as its reason, raised again at another place that shows nothing new."""
     is_elsewhere = bool(reason.file) and (reason.file, reason.number) != (raised.file, raised.number)
     return is_elsewhere and reason.name == raised.name and raised.message in {"", reason.message}
 
