@@ -16,6 +16,7 @@ import pytest
 
 from argosy.builder.backends.plan import WITHOUT_NEW_CALLS
 from tests.patience import PATIENCE_S
+from tests.real.channel import Channel, CondaPackage, File
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -166,8 +167,22 @@ def test_a_user_of_a_cluster_builds_by_each_build_backend_alone(shop: Shop, back
 GROUP = 3000
 
 
+def _recipe_of(shop: Shop, kind: str) -> tuple[Path, str]:
+    """Write a recipe that installs the command tinypkg; give it, and what the command prints."""
+    if kind == "pip":
+        recipe, printed = shop.write("r.txt", "tinypkg\n"), "tinypkg 2.0\n"
+    else:
+        tool = File(b"#!/bin/sh\necho tiny of conda\n", 0o755)
+        channel = Channel(shop.folder / "channel").add(CondaPackage("tiny", "1.0", files={"bin/tinypkg": tool}))
+        text = f"channels: [{channel.write_index().url}]\ndependencies: [tiny]\n"
+        recipe, printed = shop.write("environment.yml", text), "tiny of conda\n"
+    recipe.chmod(0o644)
+    return recipe, printed
+
+
+@pytest.mark.parametrize("kind", ["pip", "conda"])
 @pytest.mark.parametrize("umask", ["0022", "0077"])
-def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices: Shop, umask: str) -> None:
+def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices: Shop, umask: str, kind: str) -> None:
     need("bwrap")
     path = without(alices, "squashfuse")  # so that the base is unpacked into the cache
     uv = alices.folder / "bin/uv"
@@ -177,8 +192,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
     project.mkdir()
     os.chown(project, ALICE, GROUP)
     project.chmod(0o2775)
-    recipe = alices.write("r.txt", "tinypkg\n")
-    recipe.chmod(0o644)
+    recipe, printed = _recipe_of(alices, kind)
     shops = []
     for user in (ALICE, ALICE + 1):
         alone = ("setpriv", "--reuid", str(user), "--regid", str(user), "--groups", str(GROUP), "--inh-caps=-all", "--")
@@ -197,7 +211,10 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
         _, said = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == 0, said
         ran = shop.argosy("run", "x.sif", "--", "tinypkg", around=shared, PATH=path)
-        assert ran.out == "tinypkg 2.0\n", ran.err
+        assert ran.out == printed, ran.err
+        assert not shop.argosy(
+            "run", "x.sif", "--", "find", "/opt", "-perm", "-g=w", "-not", "-type", "l", around=shared, PATH=path
+        ).out
     made = [(shop.folder / "x.sif").read_bytes() for shop in shops]
     assert made[0] == made[1]
     freed = shops[1].argosy("cache", "gc", "--older-than", "0d", around=shared, PATH=path)

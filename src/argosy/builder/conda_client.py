@@ -15,6 +15,7 @@ from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.session import Session, Step
+from argosy.core.store import make_folder
 from argosy.recipes.conda_answer import CondaPackage, packages_of, parse_answer
 from argosy.recipes.conda_request import CondaPlan, ExactPackage, Installation, certificates, render_request
 from argosy.recipes.condarc import Condarc
@@ -61,7 +62,7 @@ class CondaClient(msgspec.Struct, frozen=True):
     def _call(self, installation: Installation | None) -> tuple[CondaPackage, ...]:
         cache = self.session.paths.cache / "conda"
         with translate_os_errors(cache):
-            cache.mkdir(parents=True, exist_ok=True)
+            make_folder(cache)
         request = render_request(self.plan, cache=cache, installation=installation)
         argv = (sys.executable, "-m", "argosy.recipes.conda_worker")
         command = Command(argv, env=self._environment(), stdin=request)
@@ -71,10 +72,14 @@ class CondaClient(msgspec.Struct, frozen=True):
         return parse_answer(reply, self.plan)
 
     def _environment(self) -> dict[str, str]:
-        """Return the caller's environment without variables of another Python or conda."""
+        """Return the caller's environment without variables of another Python or conda.
+
+        The worker finds its packages where this process found them, for example below ``~/.local``.
+        """
         host = self.session.host.environment
         kept = {name: value for name, value in host.items() if not name.startswith(("PYTHON", "CONDA", "MAMBA"))}
-        kept |= {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+        packages = os.pathsep.join(path for path in sys.path if Path(path).is_absolute())
+        kept |= {"PYTHONPATH": packages, "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
         if roots := certificates(self.condarc, host):
             kept["SSL_CERT_FILE"] = roots
         return kept

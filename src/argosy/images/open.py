@@ -138,10 +138,7 @@ def listed_versions(lock: Lock) -> tuple[str, str]:
     return found.get("torch", ""), nccl
 
 
-RUN_THERE = "build it for this machine, or run it on a machine of that architecture"
-
-
-def refuse_other_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
+def refuse_other_arch(image: Image, machine: str, hint: str = "") -> None:
     """Refuse an image for an architecture other than the requested one (``uname -m``).
 
     Raises
@@ -154,9 +151,13 @@ def refuse_other_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None
         raise wrong_arch(image.path, image.arch, wanted, hint)
 
 
-def wrong_arch(name: str, has: str, wanted: str, hint: str = RUN_THERE) -> ImageError:
+def wrong_arch(name: str, has: str, wanted: str, hint: str = "") -> ImageError:
     """Return the error for an image of the wrong architecture. Both architectures are Go's names."""
-    return ImageError(f"{name} is for another architecture", evidence=f"image: {has}; wanted: {wanted}", hint=hint)
+    return ImageError(
+        f"{name} is for another architecture",
+        evidence=f"image: {has}; wanted: {wanted}",
+        hint=hint or f"use an image for {wanted}, or a machine with {has}",
+    )
 
 
 def layer_key(lock: Lock) -> str:

@@ -26,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.core.progress import render_amount
+from argosy.core.store import is_shared
 
 PROGRESS_EVERY_SECONDS = 0.5
 SHA256_DIGITS = 64
@@ -262,8 +263,8 @@ def describe(record: Any) -> dict[str, Any]:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Execute a request; every error becomes a reply."""
-    os.umask(0o022)
     try:
+        os.umask(0o002 if is_shared(Path(request["cache"])) else 0o022)
         do = install if request["pins"] else choose
         return {"event": "done", "packages": asyncio.run(do(request))}
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is a BaseException

@@ -227,7 +227,8 @@ def _refuse_other(word: str) -> None:
             evidence=f"--sbatch-arg {word}",
             hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and later for argosy jobs, logs and cancel",
         )
-    ours = OUR_OPTIONS.get(name) or OUR_OPTIONS.get(f"{name}={value.partition(':')[0]}")
+    forms = (name, *(f"{name}={re.split('[:/=]', part)[0]}" for part in value.split(",")))
+    ours = next((OUR_OPTIONS[form] for form in forms if form in OUR_OPTIONS), "")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
             f"use {ours} instead of {word!r}",

@@ -87,6 +87,8 @@ def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
         ("-N 4", "--nodes"),
         ("--ntasks-per-node=2", "--ranks"),
         ("--gres=gpu:a100:2", "--gpus-per-node"),
+        ("--gres=lustre:1,gpu:2", "--gpus-per-node"),
+        ("--gres=gpu=2", "--gpus-per-node"),
         ("--job-name=x", "--name"),
         ("--exclusive", "--exclusive"),
         ("--dependency=afterok:1", "--after"),
