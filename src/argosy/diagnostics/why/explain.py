@@ -212,7 +212,7 @@ def _read_end(path: Path) -> tuple[str, int]:
         while left > 0:
             block = source.read(min(left, BLOCK))
             before, left = before + block.count(b"\n"), left - max(1, len(block))
-        return source.read(MOST_BYTES).decode(errors="replace"), before
+        return _decode(source.read(MOST_BYTES)), before
 
 
 def _read_stream_end(source: IO[bytes]) -> tuple[str, int]:
@@ -222,7 +222,15 @@ def _read_stream_end(source: IO[bytes]) -> tuple[str, int]:
         end += block
         extra = max(0, len(end) - MOST_BYTES)
         before, end = before + end.count(b"\n", 0, extra), end[extra:]
-    return end.decode(errors="replace"), before
+    return _decode(end), before
+
+
+def _decode(data: bytes) -> str:
+    """Decode a log: UTF-8, or UTF-16 as older versions of PowerShell write output to a file."""
+    for encoding, zeros in (("utf-16-le", data[1::2]), ("utf-16-be", data[::2])):
+        if zeros.count(0) > len(zeros) // 2:
+            return data.decode(encoding, errors="replace").lstrip("\ufeff")
+    return data.decode(errors="replace")
 
 
 def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...]:

@@ -146,17 +146,19 @@ def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
 
 START_FILE = re.compile(r"\S*/\.(?:bash\w*|profile|zshrc|cshrc|login): line \d+: |\./configure: line \d+: ")
 """An error in a start file of the user's shell, or in one of configure's tests: the job continues after it."""
+PROFILE = re.compile(r"\s*\d+(?:/\d+)?(?: +\d+\.\d{3}){4} \S")
+"""A row of Python's profiler: the calls of a function, whose name can be that of an exception."""
 
 
 def hide_reports(lines: Sequence[str]) -> list[str]:
-    """Return the lines without LSF's reports of jobs, which repeat the script, and without errors in start files.
+    """Return the lines without LSF's reports of jobs, which repeat the script, errors in start files, and profiles.
 
     How the job ended stays.
     """
     shown, inside = [], False
     for line in lines:
         inside = inside or line.startswith(LSF_REPORT[0])
-        is_hidden = START_FILE.match(line) or (inside and not LSF_END.match(line))
+        is_hidden = START_FILE.match(line) or PROFILE.match(line) or (inside and not LSF_END.match(line))
         shown.append("" if is_hidden else line)
         inside = inside and not line.startswith(LSF_REPORT[1])
     return shown
