@@ -219,6 +219,32 @@ def test_steps_are_locked_replayed_to_the_byte_and_missed_when_they_change(proje
         assert (stale.code, "step 2 has changed: word.txt" in stale.err) == (7, True), stale.err
 
 
+@pytest.mark.parametrize("kind", ["step", "script"])
+def test_programs_of_a_build_reach_the_network_as_the_user_does(project: Shop, kind: str) -> None:
+    ask = 'cat "$SSL_CERT_FILE" "$PIP_CERT"; echo "$https_proxy $HTTP_PROXY"; exit 3\n'
+    own = project.write("own.pem", "the site's authority\n")
+    project.write("argosy.toml", f"[image]\nbase = '{project.base}'\n[[step]]\nrun = '''{ask}'''\n")
+    words: tuple[str | Path, ...] = ("build", "-o", "x.sif")
+    if kind == "script":
+        recipe = project.write("r.txt", "tinypkg\n")
+        words = (
+            "wrap",
+            recipe,
+            "--base",
+            project.base,
+            "--prefix",
+            "p",
+            "--post-install",
+            project.write("ask.sh", ask),
+        )
+    network = {"https_proxy": "http://proxy:1", "HTTP_PROXY": "http://proxy:2", "no_proxy": "*"}
+    done = project.argosy(*words, SSL_CERT_FILE=str(own), PIP_CERT=str(own), **network)
+    assert done.code == 5, done.err
+    said = [line.strip() for line in done.err.splitlines()]
+    assert said.count("the site's authority") >= 2, done.err
+    assert "http://proxy:1 http://proxy:2" in said
+
+
 def test_a_failed_step_is_reported_with_its_line_and_last_output_and_leaves_nothing(project: Shop) -> None:
     text = (project.folder / "argosy.toml").read_text()
     project.write("argosy.toml", f'{text}\n[[step]]\nrun = "echo nearly; cat /nothing/here"\n')

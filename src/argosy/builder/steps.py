@@ -24,6 +24,7 @@ from argosy.builder.backends.writable_copy import (
 )
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.engines import EngineOptions
+from argosy.builder.caller_network import with_network
 from argosy.builder.downloads import fetch_file
 from argosy.builder.inputs import refuse_other_stage
 from argosy.builder.python.base_python import hold_line
@@ -136,7 +137,8 @@ def _run_line(build_container: BuildContainer, line: str, where: str, step: Step
     # One stream for both outputs keeps the messages of a failing program in order.
     activate = f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}"
     script = f"exec 1>&2\numask 022\ncd {folder}\n{activate}\n{hold_line(build_container)}\n{line}\n"
-    reply = build_container.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
+    container, network = with_network(build_container)
+    reply = container.run("/bin/sh", "-euc", script, variables=(*network.items(), *QUIET), on_line=step.say)
     if reply.code != 0:
         raise _failed(build_container, reply, line, where)
 
@@ -321,8 +323,8 @@ NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/
 
 FOLDER = "/.argosy/scripts"
 CALLER_FOLDER = "/.argosy/here"
-PASSED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy")
-"""Variables of the caller that affect downloads."""
+SETTINGS = ("PIP_", "UV_")
+"""Begin of the names of the caller's variables that set where packages come from."""
 
 TYKKY_VARIABLES = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
 """Variables that scripts written for tykky use."""
@@ -354,13 +356,14 @@ def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer:
         inside = f"{FOLDER}/{script.name}"
         cwd = build_container.session.host.cwd
         here = (Bind(cwd, CALLER_FOLDER),) if Path(cwd).is_dir() else ()
-        container = build_container.with_mounts(
+        container, network = with_network(build_container)
+        container = container.with_mounts(
             Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(script.resolve()), inside, read_only=True), *here
         )
         step.say(f"running {script.name}")
         reply = container.run(
             *("/bin/sh", "-c", RUN_SCRIPT, "sh", CALLER_FOLDER if here else ROOT, inside, hold_line(build_container)),
-            variables=_variables(build_container.session.host.environment),
+            variables=_variables(build_container.session.host.environment, network),
             on_line=lambda line: step.say(line.strip()),
         )
         if reply.code != 0:
@@ -368,7 +371,7 @@ def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer:
             raise container.failure((script.name,), reply, doing=f"running {script}", hint=hint)
 
 
-def _variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    passed_on = ((name, value) for name, value in environment.items() if name.startswith(PASSED_ON))
+def _variables(environment: Mapping[str, str], network: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    settings = {name: value for name, value in environment.items() if name.startswith(SETTINGS)}
     own = (("PATH", f"{ENV_PREFIX}/bin:{DEFAULT_PATH}"), ("ARGOSY_PREFIX", ROOT), ("HOME", "/tmp"))  # noqa: S108 - inside
-    return (*passed_on, *own, *TYKKY_VARIABLES)
+    return (*(settings | network).items(), *own, *TYKKY_VARIABLES)

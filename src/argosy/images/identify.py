@@ -1,7 +1,6 @@
-"""Identify a file or folder by its first kilobytes. Nothing here fails or waits.
+"""Identify a file or folder by its first kilobytes, not by its name. Nothing here fails or waits.
 
-The name of a file does not count, with one exception: a zstd file named ``*.tar.zst`` is taken for a tar file, because
-looking inside would need another program. Member names of tar files are read header by header: the standard library's
+Member names of tar files are read header by header: the standard library's
 reader is for trusted files, and allocates as much memory as a header requests.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from enum import StrEnum
 from importlib import import_module
 from itertools import islice
@@ -108,7 +108,6 @@ READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
 """Kinds that runtimes can open. Other kinds are converted into the cache first."""
 
 ARTICLES = {"gzip": "a gzip", "zstd": "a zstd", "xz": "an xz", "bzip2": "a bzip2"}
-ZSTD_TAR = (".tar.zst", ".tar.zstd", ".tzst", ".tzs")
 
 _IMAGE_MEMBER = (
     r"(manifest\.json|repositories|index\.json|oci-layout|blobs(/.*)?"
@@ -166,8 +165,6 @@ def _identify_regular(target: Path, size: int) -> FileKind:
 
 
 def _identify_compressed(target: Path, compression: str, of_size: str) -> FileKind:
-    if compression == "zstd" and target.name.lower().endswith(ZSTD_TAR):
-        return FileKind(Kind.TAR, f"a tar file (zstd; by its name){of_size}", compression)
     kind = _identify_tar(target, compression)
     if kind is None:
         return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
@@ -223,13 +220,19 @@ def read_tar_names(path: Path, compression: str) -> Iterator[str]:
         return
 
 
+OPENERS = {
+    "gzip": ("gzip", "GzipFile"),
+    "bzip2": ("bz2", "BZ2File"),
+    "xz": ("lzma", "LZMAFile"),
+    "zstd": ("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", "ZstdFile"),
+}
+"""Compression -> the module and class that read it; a module is imported when it is needed."""
+
+
 def _open(path: Path, compression: str) -> BufferedIOBase:
-    """Open a tar file. The standard library has no zstd before Python 3.14, so zstd archives yield no names."""
     if compression == "none":
         return path.open("rb")
-    module, opener = {"gzip": ("gzip", "GzipFile"), "bzip2": ("bz2", "BZ2File"), "xz": ("lzma", "LZMAFile")}[
-        compression
-    ]
+    module, opener = OPENERS[compression]
     stream: BufferedIOBase = getattr(import_module(module), opener)(path)
     return stream
 

@@ -69,7 +69,8 @@ ENDED = re.compile(
     r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
     r"|\[(?:mpiexec|proxy)[:@]|:mpispawn_\d+\]|:mpirun_rsh\]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
-    r"|recipe for target '.*' failed$|exits with return code|MPT ERROR: MPI_COMM_WORLD rank|^\[\S+\] Local abort (?:before|after) MPI_"
+    r"|recipe for target '.*' failed$"
+    r"|exits with return code|MPT ERROR: MPI_COMM_WORLD rank|^\[\S+\] Local abort (?:before|after) MPI_"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
     r"|^(?:\([^()]* pid=\d+\) )?ERROR [\d: -]+\[?[\w./]+:\d+\]\s{3,}\S"
     r"|^argosy: rank \d+ (?:on \S+ )?failed first|^usage: \S"
