@@ -56,6 +56,7 @@ TOOL = CondaPackage(
         "etc/conda/activate.d/tool.sh": File(
             b'export TOOL_HOME="$CONDA_PREFIX/share"\n'
             b'export XDG_DATA_DIRS="$CONDA_PREFIX/share:${XDG_DATA_DIRS:-/usr/share}"\n'
+            b'export PATH="$CONDA_PREFIX/first:$PATH:$CONDA_PREFIX/last"\n'
         ),
     },
 )
@@ -171,7 +172,7 @@ def test_the_activation_is_computed_at_build_and_names_no_venv(shop: Shop, chann
     assert shown["CONDA_DEFAULT_ENV"] == "mine"
     assert shown["TOOL_HOME"] == f"{PREFIX}/share"
     assert shown["XDG_DATA_DIRS"].startswith(f"{PREFIX}/share")
-    assert shown["PATH"].startswith(f"{PREFIX}/bin:")
+    assert shown["PATH"].startswith(f"{PREFIX}/first:{PREFIX}/bin:{PREFIX}/last:")
     assert shown["COLOUR"] == "deep `blue`"
     assert "VIRTUAL_ENV" not in shown
 

@@ -168,13 +168,19 @@ def parse_activation(text: str, name: str, extra: tuple[tuple[str, str], ...]) -
         elif SENTINEL not in value and old.get(key) is None:
             default[key] = value
     plain = plan_activation()
-    path = ":".join(dict.fromkeys((f"{ENV_PREFIX}/bin", *(p for k, v in prepend if k == "PATH" for p in v.split(":")))))
+    path = _path(old.get("PATH", ""), new.get("PATH", ""))
     kept = tuple(pair for pair in plain.identity if pair[0] != "VIRTUAL_ENV")
     return Activation(
         prepend=(("PATH", path), *(pair for pair in prepend if pair[0] != "PATH")),
         identity=(*kept, ("CONDA_PREFIX", ENV_PREFIX), ("CONDA_DEFAULT_ENV", name or ENV_PREFIX)),
         default=tuple((default | dict(extra)).items()),
     )
+
+
+def _path(old: str, new: str) -> str:
+    """Return the folders of the environment for the PATH: those that scripts put before its programs come first."""
+    first, _, last = new.partition(old) if old and old in new else ("", "", "")
+    return ":".join(dict.fromkeys(filter(None, (*first.split(":"), f"{ENV_PREFIX}/bin", *last.split(":")))))
 
 
 def _variables(text: str) -> Mapping[str, str]:
