@@ -314,6 +314,13 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
     assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]
 
 
+def test_of_several_runs_that_nohup_appended_the_last_one_is_explained() -> None:
+    start = "nohup: ignoring input\n"
+    log = f"{start}FATAL: no frobnicator\n{start}2026-11-20 loads\n{start}2026-11-21 loads\nFATAL: no gyre\n"
+    assert first_error(log) == "FATAL: no gyre"
+    assert find_errors(f"{log}{start}epoch 1\n", SIGNATURES) == ()
+
+
 def test_the_end_of_an_earlier_job_is_not_that_of_one_that_appended_its_output() -> None:
     end = "slurmstepd: error: *** JOB 41 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
     log = f"epoch 1\n{end}" + "epoch 2\n" * 200

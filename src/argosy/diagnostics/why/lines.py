@@ -53,6 +53,9 @@ TERMINALS = range(60, 241)
 CUT_FRAME = re.compile(r'\s*File "[^"]*$')
 """A line of a traceback that ends in the name of a file, since the terminal was too narrow."""
 
+NOHUP = "nohup: ignoring input"
+"""Begin of what nohup writes before the output of its program."""
+
 BEGIN = 2
 """Lines at the beginning of a log that come again where the next run of the same script was appended to it."""
 LEAST_RUN = 12
@@ -82,14 +85,22 @@ def split_lines(text: str) -> tuple[Line, ...]:
 def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines of the last job of a log to which several jobs were appended.
 
-    The scheduler marks the end of a job, or the log begins again after a traceback: with its first two lines, or with
+    The scheduler marks the end of a job, nohup the begin of a run, or the log begins again after a traceback: with its first two lines, or with
     two others that came before the first traceback, for example where the output precedes the errors.
     """
     ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
     if ends and sum(not STACK.match(line.text) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
         earlier.append(ends[-1][0])
-    return lines[earlier[-1] + 1 :] if earlier else lines[_last_beginning(lines) :]
+    return lines[earlier[-1] + 1 :] if earlier else lines[max(_last_nohup(lines), _last_beginning(lines)) :]
+
+
+def _last_nohup(lines: Sequence[Line]) -> int:
+    """Return the line (from 0) at which the last run begins in a log to which nohup appended several; else 0."""
+    first = next((line.text for line in lines if line.text.strip()), "")
+    if not first.startswith(NOHUP):
+        return 0
+    return next(at for at in range(len(lines) - 1, -1, -1) if lines[at].text.startswith(NOHUP))
 
 
 def _last_beginning(lines: Sequence[Line]) -> int:
