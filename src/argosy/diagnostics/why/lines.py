@@ -85,8 +85,9 @@ def split_lines(text: str) -> tuple[Line, ...]:
 def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines of the last job of a log to which several jobs were appended.
 
-    The scheduler marks the end of a job, nohup the begin of a run, or the log begins again after a traceback: with its first two lines, or with
-    two others that came before the first traceback, for example where the output precedes the errors.
+    The scheduler marks the end of a job, and nohup the beginning of a run. Else the log begins again after a traceback:
+    with its first two lines, or with two others that came before the first traceback, for example where the output
+    precedes the errors.
     """
     ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
