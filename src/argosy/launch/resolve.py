@@ -21,6 +21,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.allocation import with_allocated_gpus
 from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
 from argosy.launch.elsewhere import (
@@ -106,12 +107,14 @@ def resolve_launch(
     if not request.image.startswith(BARE_PREFIX):
         refuse_host_program(request.command)
     profile = profile or load_profile(request.site, host)
+    host = with_allocated_gpus(session) if request.in_allocation else host
     with locate_profile_errors(request.site, host):
         request = complete_request(_without_own_cluster(request, host), profile.site, host)
         if profile.note:
             row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
+        request = _without_gpus(request, target)
         if not target.is_job:
             job_host, container = _resolve_local(request, target, session, purpose)
         elif purpose is not Purpose.START and is_elsewhere(request, target.site, session, remote_image=remote_image):
@@ -282,6 +285,15 @@ def _with_written_folders(container: ContainerRequest, *folders: str) -> Contain
     """Bind the absolute folders that ranks write to; the plan drops a bind if another one contains its folder."""
     binds = (Bind(folder, folder) for folder in folders if folder.startswith("/"))
     return replace(container, binds=(*container.binds, *binds))
+
+
+def _without_gpus(request: LaunchRequest, target: LaunchTarget) -> LaunchRequest:
+    """Return the request without GPUs in the container, if the nodes of its partition have none."""
+    partition = target.site.partition(target.partition)
+    has_none = partition is not None and partition.gpus == 0 and not target.shape.gpus_per_node
+    if not has_none or request.container.gpu is not GpuMode.AUTO:
+        return request
+    return replace(request, container=replace(request.container, gpu=GpuMode.NONE))
 
 
 def _has_unknown_gpus(site: Site) -> bool:

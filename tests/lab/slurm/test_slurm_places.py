@@ -159,6 +159,14 @@ def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
     assert [row["set"].get("CUDA_VISIBLE_DEVICES", "") for row in on_cpus] == ["", ""]
 
 
+def test_an_allocation_whose_shell_does_not_tell_its_gpus_is_asked_for_them(desk: Desk) -> None:
+    desk = desk.with_gpus
+    launch = f"argosy launch {desk.image} --site {desk.site} --in-allocation --launcher srun"
+    launch += f" -- {shlex.join(desk.telling)}"
+    told = desk.told(desk.sh(f"timeout 600 salloc --nodes=2 --exclusive --gres=gpu:2 {launch}").stdout)
+    assert [row["set"]["CUDA_VISIBLE_DEVICES"] for row in told] == ["0,1"] * 4
+
+
 def test_an_image_whose_torch_lacks_the_gpu_back_end_is_refused_before_the_queue(torch_desk: Desk) -> None:
     desk = torch_desk.with_gpus
     done = desk.follow("--gpus", "1", command=("true",), check=False)

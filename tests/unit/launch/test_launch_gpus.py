@@ -109,6 +109,19 @@ def test_a_site_with_an_unknown_number_of_gpus_refuses_a_job_without_one(site: s
     assert plan(site, Wanted(nodes=2), gpu=GpuMode.NONE, image=SQUASHFS).shape.gpus_per_node == 0
 
 
+def test_a_partition_without_gpus_needs_no_option_for_a_job_without_gpus(tmp_path: Path) -> None:
+    site = tmp_path / "mixed.toml"
+    site.write_text(
+        'name = "mixed"\ntitle = "Mixed"\nscheduler = "slurm"\n'
+        '[node]\ncores = 64\ngpu_vendor = "nvidia"\n[runtime]\nname = "apptainer"\n'
+        '[[partitions]]\nname = "medium"\ngpus = 0\n[[partitions]]\nname = "gpu"\ngpus = 4\n'
+    )
+    planned = plan(str(site), Wanted(nodes=2), partition="medium")
+    assert planned.shape.gpus_per_node == 0
+    assert "--nv" not in planned.script
+    assert plan(str(site), Wanted(nodes=2), partition="gpu").shape.gpus_per_node == 4
+
+
 def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
     def cores(launcher: str) -> str:
         request = LaunchRequest(

@@ -35,6 +35,7 @@ from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import JobOptions, render_directive
+from argosy.slurm.times import slurm_time
 from argosy.version import VERSION
 
 BODY = Path(__file__).with_name("data") / "validate.sh"
@@ -82,7 +83,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         container=ContainerRequest(gpu=GpuMode.AUTO if each else GpuMode.NONE),
         no_check=True,  # an image for other GPUs also tests the site
     )
-    asked = replace(options, time=options.time or TIME)
+    asked = replace(options, time=slurm_time(options.time) if options.time else TIME)
     if options.partition or options.qos:
         return replace(request, options=asked)
     queue = as_smoke(request, site).options
