@@ -314,6 +314,34 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
     assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]
 
 
+def test_warnings_without_any_failure_are_no_cause_and_with_one_they_may_be() -> None:
+    log = (
+        "2026-02-24 08:32:40.1: W tensorflow/cuda_driver.cc:326] failed call to cuInit: UNKNOWN ERROR (303)\nepoch 1\n"
+    )
+    assert {each.level for each in find_errors(log, SIGNATURES)} == {"warning"}
+    (found, *_) = find_errors(f"{log}srun: error: node1: task 0: Exited with exit code 1\n", SIGNATURES)
+    assert (found.level, found.line) == ("maybe", 1)
+
+
+def test_a_message_after_which_the_program_went_on_before_is_no_error() -> None:
+    rows = "".join(f"slice {number}: unable to converge\n" + "fits\n" * 20 for number in range(9))
+    rows += "slice 9: unable to converge\n"
+    assert find_errors(rows, SIGNATURES) == ()
+    assert first_error(f"{rows}FATAL: no gyre\n") == "FATAL: no gyre"
+
+
+def test_a_shells_message_on_a_command_is_past_if_a_later_one_ends_the_script() -> None:
+    built = "".join(f"Building part{number}\n" for number in range(20))
+    log = f"job.sh: line 2: cmake: command not found\n{built}job.sh: line 47: ./out/log: No such file or directory\n"
+    assert [each.line for each in find_errors(log, SIGNATURES)] == [22, 1]
+
+
+def test_of_several_interruptions_the_last_one_ended_the_last_run() -> None:
+    run = "".join(f"epoch {number}\n" for number in range(20)) + "KeyboardInterrupt\n"
+    log = f"{run}{TRACEBACK}TypeError: no x\n{run}"
+    assert next((each.name, each.level) for each in find_errors(log, SIGNATURES)) == ("interrupted-program", "end")
+
+
 def test_of_several_runs_that_nohup_appended_the_last_one_is_explained() -> None:
     start = "nohup: ignoring input\n"
     log = f"{start}FATAL: no frobnicator\n{start}2026-11-20 loads\n{start}2026-11-21 loads\nFATAL: no gyre\n"

@@ -9,6 +9,19 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("compile-failed", "mesh.c(235): Error! E1063: Missing operand"),
+    ("compile-failed", "NVC++-S-1047-Inner collapsed loop bounds are not invariant in outer loop. (mesh.c: 161)"),
+    ("compile-failed", "/usr/include/c++/12/complex:996:45: error: no matching function for call to 'signbit'"),
+    (
+        "defined-twice",
+        "malloc.cpp:(.text+0x555): multiple definition of `operator delete(void*)'; gfx.o: first defined here",
+    ),
+    ("broken-file", "RuntimeError: [enforce fail at inline_container.cc:222] . file not found: archive/data/9459"),
+    ("gpu-memory", "RuntimeError: cuda runtime error (2) : out of memory at THC/generic/THCStorage.cu:58"),
+    ("make-target-missing", "scons: *** Do not know how to make File target `install' (/home/ada/src).  Stop."),
+    ("interrupted-program", "Command terminated by signal 2"),
+    ("terminated", "*** SIGTERM received at time=1756172742 on cpu 28 ***"),
+    ("terminated", "[C 14:00:48.619 NotebookApp] received signal 15, stopping"),
     ("compile-failed", "include/lexical.hpp:45:9: ошибка: «file_iterator» не является именем типа"),
     ("compile-failed", "solve.c:44:1: erreur: expected ';' before 'int'"),
     (

@@ -9,7 +9,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Container, Sequence
 
-from argosy.diagnostics.why.lines import Line, rank_of
+from argosy.diagnostics.why.lines import NO_DIGITS, Line, rank_of
 
 REPORTED = re.compile(
     r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAIL|FAILED|PANIC)\b|\b[Ee]rror\s*$"
@@ -69,7 +69,7 @@ ENDED = re.compile(
     r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
     r"|\[(?:mpiexec|proxy)[:@]|:mpispawn_\d+\]|:mpirun_rsh\]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
-    r"|recipe for target '.*' failed$"
+    r"|recipe for target '.*' failed$|^\d+ errors? generated\.$"
     r"|exits with return code|MPT ERROR: MPI_COMM_WORLD rank|^\[\S+\] Local abort (?:before|after) MPI_"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
     r"|^(?:\([^()]* pid=\d+\) )?ERROR [\d: -]+\[?[\w./]+:\d+\]\s{3,}\S"
@@ -246,7 +246,7 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
     lines = lines[last + 1 :]
     if CMAKE_TESTS.match(first) or _is_built(lines):
         return True
-    failed = [at for at, line in enumerate(lines) if _is_failure(line)]
+    failed = [at for at, line in enumerate(lines) if is_failure(line)]
     if failed:
         return _goes_on(lines[failed[-1] + 1 :], known, uncaught=uncaught, least=LEAST_STEPS + 1)
     ordinary = [line for line in lines if _is_ordinary(line)]
@@ -279,7 +279,7 @@ def _template(line: str) -> str:
     return text if "0" in text and re.search(r"[A-Za-z]{2}", text) else ""
 
 
-def _is_failure(line: str) -> bool:
+def is_failure(line: str) -> bool:
     """Return whether a line reports an error, or an end that was not a success, and not that the program continued."""
     if HANDLED.search(line) or REPORTED_WELL.search(line):
         return False
@@ -295,11 +295,17 @@ def find_first_error(
     None if there is none, if a known consequence precedes it, or if ordinary output ends the log.
     """
     reported = {*explained, *boxed}
-    first = next((at for at in range(start, len(lines)) if at in reported or is_error_line(lines[at])), None)
+    # After a message that came before, the program went on.
+    before = {line.translate(NO_DIGITS) for line in lines[:start]}
+    first = next((at for at in range(start, len(lines)) if at in reported or _is_new_error(lines[at], before)), None)
     if first is None or first in explained or _ends_well(lines[first:], reported, first):
         return None
     inner = first if first in boxed else _innermost(lines, first)
     return None if inner in explained else inner
+
+
+def _is_new_error(line: str, before: Container[str]) -> bool:
+    return is_error_line(line) and line.translate(NO_DIGITS) not in before
 
 
 def lines_below(lines: Sequence[Line], at: int) -> list[str]:

@@ -10,7 +10,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
+from argosy.diagnostics.why.failure import (
+    failure_start,
+    find_boxed,
+    find_first_error,
+    is_failure,
+    lines_below,
+    went_on,
+)
 from argosy.diagnostics.why.lines import (
     NO_DIGITS,
     Line,
@@ -55,10 +62,12 @@ ENVIRONMENT = ("conda-not-initialised", "environment-missing", "module-unknown",
 """Errors after which a program that ran until its end from outside did with another environment."""
 MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environment-there", "git-login")
 """Errors of one command, after which a script usually continues."""
+OF_ONE_COMMAND = re.compile(r": line \d+: ")
+"""Mark of what a shell says of one command of its script."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
-WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|(?:^|\] )W\d{4} ")
+WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|(?:^|\] )W\d{4} |: W \S+:\d+\]")
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
 
 UNKNOWN = "not a known error; this is the first error of the failure"
@@ -106,7 +115,7 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures, last_output(lines, is_running=is_running))
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
-    found = _without_consequences(found, places)
+    found = _without_mere_warnings(_without_consequences(found, places), texts, places)
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
@@ -119,9 +128,11 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
         found = [replace(each, level="survived") if each.name in survived else each for each in found]
 
     late = {each.name for each in signatures if each.late}
+    is_explained = bool(unknown) or any(each.level in BLAMED and each.name not in ended for each in found)
 
     def importance(error: KnownError) -> tuple[int, bool, bool, bool, int]:
-        is_past = error.name in ended and error.level in BLAMED and bool(unknown)
+        is_past = error.name in ended and error.level in BLAMED and is_explained
+        is_past = is_past and (bool(unknown) or bool(OF_ONE_COMMAND.search(error.text)))
         return (
             LEVELS.index("unexplained" if is_past else error.level),
             error.name in ended,
@@ -140,6 +151,18 @@ def _without_consequences(found: Sequence[KnownError], places: Mapping[str, Sequ
         replace(each, level="symptom") if each.level in BLAMED and places[each.name][0] > limit else each
         for each in found
     ]
+
+
+def _without_mere_warnings(
+    found: Sequence[KnownError], texts: Sequence[str], places: Mapping[str, Sequence[int]]
+) -> list[KnownError]:
+    """Return the errors; those that only warnings name become warnings if nothing else in the log tells of a failure."""
+    mere = {each.name for each in found if all(WARNED.search(texts[at]) for at in places[each.name])}
+    warned = {at for name in mere for at in places[name]}
+    is_known = any(each.name not in mere and each.level != "warning" for each in found)
+    if is_known or any(is_failure(text) for at, text in enumerate(texts) if at not in warned):
+        return list(found)
+    return [replace(each, level="warning") if each.name in mere else each for each in found]
 
 
 def _find_survived(
@@ -170,7 +193,8 @@ def _find_survived(
     known = [places[each.name][-1] for each in survivable]
     last = max((*known, *quoted, *(each.at for each in raised)), default=len(texts))
     if ends:
-        stopped = min(places[each.name][0] for each in ends)
+        # Of several interruptions, the earlier ones ended earlier runs.
+        stopped = min(places[each.name][-1 if each.name == INTERRUPTED else 0] for each in ends)
         if last >= stopped:
             return None
         texts = texts[:stopped]
