@@ -156,7 +156,7 @@ def _without_consequences(found: Sequence[KnownError], places: Mapping[str, Sequ
 def _without_mere_warnings(
     found: Sequence[KnownError], texts: Sequence[str], places: Mapping[str, Sequence[int]]
 ) -> list[KnownError]:
-    """Return the errors; those that only warnings name become warnings if nothing else in the log tells of a failure."""
+    """Return the errors; those that only warnings name are warnings, if nothing else tells of a failure."""
     mere = {each.name for each in found if all(WARNED.search(texts[at]) for at in places[each.name])}
     warned = {at for name in mere for at in places[name]}
     is_known = any(each.name not in mere and each.level != "warning" for each in found)
