@@ -12,7 +12,7 @@ from argosy.core.records import replace
 from argosy.core.shell import Word
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.context import LaunchContext, with_user_defaults
-from argosy.launch.cores import THREADS, plan_binding, plan_job_threads, plan_local_threads
+from argosy.launch.cores import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
 from argosy.launch.debug import plan_debug
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
@@ -45,6 +45,7 @@ from argosy.launch.site_settings import (
 )
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
+from argosy.sites.binding import ONE_THREAD, gives_threads
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
@@ -111,6 +112,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         *check_launcher_options(request, context.container, target.site, launcher.value),
         *plan_binding(target.shape, target.site, launcher.value),
         *_warn_of_tcp(context),
+        *_warn_of_threads(context),
         *_warn_of_own_folder(context),
         *why_options,
     )
@@ -126,6 +128,16 @@ def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
         return ()
     why = f'{missing}; use an image with the plugin, and add use = ["{SLINGSHOT[site.node.gpu_vendor]}"] to the profile'
     return (Choice("network", "probably TCP", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
+
+
+def _warn_of_threads(context: LaunchContext) -> tuple[Choice, ...]:
+    """Return a doubtful choice if ranks are bound to cores, and Slurm gives the job hardware threads."""
+    site, shape = context.target.site, context.target.shape
+    is_bound = context.target.is_job and choose_masks(shape, site)
+    if not is_bound or not gives_threads(site) or any(map(ONE_THREAD.fullmatch, context.request.extra)):
+        return ()
+    why = "Slurm counts hardware threads; for the cores of the ranks: --sbatch-arg=--threads-per-core=1"
+    return (Choice("cores", "may be threads", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
 
 
 OWN_FOLDERS = re.compile(r"/(tmp|var/tmp|dev/shm)/")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from argosy.core.errors import SiteError
 from argosy.core.parse import parse_range, render_cpulist
-from argosy.sites.profile import Node
+from argosy.sites.profile import Node, Site
+
+ONE_THREAD = re.compile(r"--threads-per-core=1|--hint=nomultithread")
+"""Options of sbatch with which Slurm counts cores instead of hardware threads."""
 
 MAP = "node.gpu_cpus"
 _CORES = "give each GPU its own cores, without the reserved ones"
@@ -74,6 +79,16 @@ def plan_masks(node: Node) -> tuple[int, ...]:
         taken |= cores
         masks.append(sum(1 << core for core in cores))
     return tuple(masks)
+
+
+def gives_threads(site: Site) -> bool:
+    """Return whether Slurm counts the hardware threads of the nodes as cores of jobs."""
+    return site.node.threads_per_core > 1 and site.has_slurm and site.slurm.cpus_option and not counts_cores(site)
+
+
+def counts_cores(site: Site) -> bool:
+    """Return whether an option of the profile makes Slurm count cores."""
+    return any(option.to == "sbatch" and ONE_THREAD.fullmatch(option.word) for option in site.options)
 
 
 def render_mask_option(masks: tuple[int, ...]) -> str:

@@ -423,6 +423,12 @@ def test_a_cluster_that_hides_its_nodes_is_explained(tmp_path: Path) -> None:
     assert not (tmp_path / "hera.toml").exists()
 
 
+def test_an_unknown_partition_is_refused_also_if_no_node_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown partition 'nope'"):
+        discovered(tmp_path, ANSWERS, partition="nope")
+    assert not list(tmp_path.glob("*.toml"))
+
+
 def test_an_existing_profile_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")

@@ -301,6 +301,16 @@ def test_full_nodes_are_bound_and_requested_as_whole_nodes() -> None:
     assert "unset SRUN_CPUS_PER_TASK" in script
 
 
+def test_ranks_bound_to_cores_where_slurm_gives_threads_are_a_warning() -> None:
+    def cores(site: Site, *extra: str) -> list[str]:
+        made = plan(site, wanted=Wanted(gpus_per_node=8), launcher="srun", container_per="rank", extra=extra)
+        return [choice.value for choice in made.choices if choice.mark is Mark.DOUBTFUL]
+
+    threads = replace(FULL, node=replace(EIGHT, threads_per_core=2))
+    assert cores(threads) == ["may be threads"]
+    assert cores(threads, "--hint=nomultithread") == cores(FULL) == []
+
+
 @pytest.mark.parametrize("cores", [5, 6])
 def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: int) -> None:
     script = plan(

@@ -129,6 +129,7 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
     _refuse(request)
     with session.step("query", f"Slurm on {session.host.hostname}") as step:
         login = _ask_login(session)
+        _refuse_unknown_partition(request.partition, login)
         here = parse_answers(session.runner.run(Command(("sh", "-c", render_questions()))).stdout)
         step.result = f"{sum(map(bool, login.values()))} of {len(login)} queries answered by {session.host.hostname}"
     node = {}
@@ -176,13 +177,16 @@ def _ask_login(session: Session) -> dict[str, str]:
     return answers
 
 
+def _refuse_unknown_partition(name: str, login: Mapping[str, str]) -> None:
+    known = [each.name for each in parse_partitions(login["partitions"])]
+    if name and name not in known:
+        raise UsageError(
+            f"unknown partition {name!r}", evidence=f"known: {', '.join(known)}", hint="choose one of them"
+        )
+
+
 def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str]) -> dict[str, str]:
     nodes, partitions = parse_nodes(login["nodes"]), parse_partitions(login["partitions"])
-    known = [each.name for each in partitions]
-    if request.partition and request.partition not in known:
-        raise UsageError(
-            f"unknown partition {request.partition!r}", evidence=f"known: {', '.join(known)}", hint="choose one of them"
-        )
     partition, shape = choose_shape(nodes, partitions, request.partition)
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={request.account}"] if request.account else []

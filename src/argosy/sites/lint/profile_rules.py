@@ -14,7 +14,7 @@ from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
-from argosy.sites.binding import plan_masks, usable_cores
+from argosy.sites.binding import counts_cores, gives_threads, plan_masks, usable_cores
 from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
@@ -151,19 +151,11 @@ def _wrong_map(profile: Profile) -> Iterator[Fault]:
         yield Fault(profile.line("node", "gpu_nics"), f"gpu_nics has numbers of cards that nics = {node.nics} excludes")
 
 
-ONE_THREAD = re.compile(r"--threads-per-core=1|--hint=nomultithread")
-"""Options of sbatch with which Slurm counts cores instead of hardware threads."""
-
-
-def _counts_cores(site: Site) -> bool:
-    return any(option.to == "sbatch" and ONE_THREAD.fullmatch(option.word) for option in site.options)
-
-
 def _threads_as_cores(profile: Profile) -> Iterator[Fault]:
     """Find hardware threads that are counted as cores, by Slurm or in the profile."""
     site = profile.site
     node = site.node
-    if node.threads_per_core > 1 and site.has_slurm and site.slurm.cpus_option and not _counts_cores(site):
+    if gives_threads(site):
         what = f"a core has {node.threads_per_core} threads, which Slurm gives to jobs instead of cores"
         hint = 'add [[options]] with to = "sbatch" and word = "--threads-per-core=1"'
         yield Fault(profile.line("node", "threads_per_core"), what, hint)
@@ -328,7 +320,7 @@ def _no_questions(profile: Profile) -> Iterator[Fault]:
         for what, known in (
             ("the runtime", site.runtime.name),
             ("a GPU -> CPU map", site.node.gpu_cpus),
-            ("the number of threads of a core (threads_per_core)", site.node.threads_per_core or _counts_cores(site)),
+            ("the number of threads of a core (threads_per_core)", site.node.threads_per_core or counts_cores(site)),
         )
         if not known
     ]
