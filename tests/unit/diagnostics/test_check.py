@@ -81,3 +81,18 @@ def test_the_probes_output_is_parsed_and_an_incomplete_one_is_refused() -> None:
     assert contents == Contents(glibc="2.36", torch={"__version__": "2.6.0"}, mpi="/l/libmpi.so", entry=True)
     assert parse_contents(said) is None
     assert parse_contents("argosy:torch=no json\nargosy:end=yes\n") == Contents()
+
+
+def test_an_image_with_two_mpis_gets_a_warning_where_the_launcher_starts_mpi() -> None:
+    site = replace(LUMI, launcher=replace(LUMI.launcher, mpi="pmix"))
+
+    def mpi(text: str) -> tuple[str, str]:
+        contents = parse_contents(f"{text}argosy:end=yes\n")
+        (found,) = (each for each in check_contents(IMAGE, ("gzip",), contents, site) if each.what == "MPI")
+        return found.state, found.evidence
+
+    both = "argosy:mpi=mpirun (Open MPI) 4.1.4\nargosy:openmpi=/l/libmpi.so.40\nargosy:mpich=/l/libmpich.so.12\n"
+    state, evidence = mpi(both)
+    assert (state, "Open MPI and MPICH" in evidence) == ("warn", True)
+    assert mpi("argosy:mpi=mpirun (Open MPI) 4.1.4\nargosy:openmpi=/l/libmpi.so.40\n")[0] == "ok"
+    assert mpi("")[0] == "warn"

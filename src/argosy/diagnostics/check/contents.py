@@ -38,6 +38,8 @@ class Contents(msgspec.Struct, frozen=True):
     libfabric: str = ""
     plugin: str = ""
     """An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none."""
+    several_mpis: bool = False
+    """Whether there are both Open MPI and an MPI of the MPICH family: MPICH, Intel MPI, MVAPICH."""
     entry: bool = False
     """Whether ``/opt/argosy/enter`` exists."""
 
@@ -62,6 +64,7 @@ def parse_contents(text: str) -> Contents | None:
         mpi=found.get("mpi", "") or found.get("mpilib", ""),
         libfabric=found.get("libfabric", ""),
         plugin=found.get("plugin", ""),
+        several_mpis={"openmpi", "mpich"} <= found.keys(),
         entry=found.get("entry") == "yes",
     )
 

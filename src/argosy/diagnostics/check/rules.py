@@ -123,9 +123,18 @@ def _check_inside(image: Image, contents: Contents, site: Site) -> Iterator[Find
     yield _check_torch(contents, site)
     yield from _check_network(contents, site)
     if site.launcher.mpi or site.launcher.mpiexec:
-        hint = "only programs of --launcher mpi need one: use a base that contains it, or bind the host's"
-        none = Finding("MPI", State.WARN, "the image contains none", hint)
-        yield Finding("MPI", State.OK, contents.mpi) if contents.mpi else none
+        yield _check_mpi(contents)
+
+
+def _check_mpi(contents: Contents) -> Finding:
+    if contents.several_mpis:
+        evidence = f"the image contains Open MPI and MPICH; its mpirun: {contents.mpi}"
+        hint = "a program that uses the other one runs as rank 0 of 1; for mpi4py: --env MPI4PY_MPIABI=openmpi or mpich"
+        return Finding("MPI", State.WARN, evidence, hint)
+    if contents.mpi:
+        return Finding("MPI", State.OK, contents.mpi)
+    hint = "only programs of --launcher mpi need one: use a base that contains it, or bind the host's"
+    return Finding("MPI", State.WARN, "the image contains none", hint)
 
 
 def _check_entry(contents: Contents) -> Finding:
