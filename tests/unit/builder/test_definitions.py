@@ -187,9 +187,13 @@ def machine(tmp_path: Path, *programs: str, **variables: str) -> tuple[Session, 
 @pytest.mark.parametrize(
     ("programs", "first", "second"),
     [
-        (("docker", "podman", "buildah"), "buildah build --isolation chroot --layers", "buildah push"),
-        (("docker", "podman"), "podman build --isolation chroot", "podman save"),
-        (("docker",), "docker build", "docker save"),
+        (
+            ("docker", "podman", "buildah"),
+            "buildah build --force-rm --isolation chroot --format docker --layers",
+            "buildah push",
+        ),
+        (("docker", "podman"), "podman build --force-rm --isolation chroot --format docker", "podman save"),
+        (("docker",), "docker build --force-rm --build-arg", "docker save"),
     ],
 )
 def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
@@ -230,6 +234,14 @@ def test_a_registry_without_tls_needs_the_user_s_permission_for_all_bases(
     session, runner = machine(tmp_path, "apptainer", ARGOSY_INSECURE_REGISTRIES="reg.lan:5000")
     run_definition(tmp_path / "x.def", EngineOptions(), session, tmp_path)
     assert "--no-https" in runner.seen[0].argv
+
+
+def test_the_user_may_choose_the_format_in_which_buildah_builds(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, runner = machine(tmp_path, "buildah", BUILDAH_FORMAT="oci")
+    run_dockerfile(tmp_path, EngineOptions(), session, tmp_path)
+    assert "--format" not in runner.seen[0].argv
+    assert runner.seen[0].env == {"BUILDAH_FORMAT": "oci"}
 
 
 def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:

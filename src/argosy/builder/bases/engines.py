@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -136,15 +137,23 @@ def run_dockerfile(
     engine = _engine_of(file, Format.DOCKERFILE, session)
     id_file = work / "image-id"
     arguments = _arguments(options, "--platform", session)
-    # By default, docker keeps the container of a failed instruction.
-    own = (
-        ("--force-rm",)
-        if engine == "docker"
-        else (*_isolation(session), *_without_tls(file, "--tls-verify=false", session))
-    )
+    own = () if engine == "docker" else (*_choices(session), *_without_tls(file, "--tls-verify=false", session))
     # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
-    argv = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
+    # By default, buildah and docker keep the container of a failed instruction.
+    argv = (
+        engine,
+        "build",
+        "--force-rm",
+        *own,
+        *cache,
+        *arguments,
+        "--iidfile",
+        str(id_file),
+        "-f",
+        str(file),
+        str(context),
+    )
     command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
         _run(
@@ -277,9 +286,14 @@ def _find(engines: Argv, what: str, made: str, path: Path, session: Session) -> 
     )
 
 
-def _isolation(session: Session) -> Argv:
-    """Return the options that avoid an OCI runtime and cgroups, which login nodes often do not have."""
-    return () if session.host.environment.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
+def _choices(session: Session) -> Argv:
+    """Return options of buildah and podman, without those that a variable of the user sets.
+
+    ``chroot`` avoids an OCI runtime and cgroups, which login nodes often do not have. The format ``docker`` is needed
+    for the instructions SHELL and ONBUILD: in their own format, OCI, both engines ignore these with a warning.
+    """
+    rows = (("BUILDAH_ISOLATION", "--isolation", "chroot"), ("BUILDAH_FORMAT", "--format", "docker"))
+    return tuple(chain.from_iterable(row[1:] for row in rows if not session.host.environment.get(row[0])))
 
 
 def _outside(session: Session) -> dict[str, str]:
