@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
@@ -56,6 +61,18 @@ From: {small}
 %labels
     Shade blue
 """
+SHELL = """\
+FROM scratch
+ADD rootfs.tar /
+COPY own /bin/own
+SHELL ["/bin/own", "-c"]
+RUN echo made
+"""
+OWN = """\
+#!/bin/sh
+shift
+exec /bin/sh -c "$1 > /opt/made; echo by own >> /opt/made"
+"""
 SHOW = ("sh", "-c", 'cat /opt/made /opt/colour; echo "$SHADE"')
 SHOWN = "WORD\nblue\ndeep blue\n"
 
@@ -94,7 +111,7 @@ def context(shop: Shop, root: Path) -> Path:
 
 @pytest.fixture
 def store(shop: Shop) -> dict[str, str]:
-    """Give buildah a store of the test's own."""
+    """Give buildah and podman a store of the test's own."""
     if not shutil.which("buildah"):
         pytest.skip("needs buildah")
     paths = f'graphroot = "{shop.folder}/store"\nrunroot = "{shop.folder}/run"\n'
@@ -136,6 +153,54 @@ def test_a_failed_instruction_is_reported_with_its_last_lines_and_leaves_nothing
     assert "/nothing/here" in done.err
     assert "show the instruction that failed" in done.err
     assert not (shop.folder / "x.sif").exists()
+    assert _containers(store) == ""
+
+
+def _containers(store: dict[str, str]) -> str:
+    """Return the containers in a store."""
+    words = ("buildah", "containers", "--all", "--quiet")
+    return subprocess.run(words, env={**os.environ, **store}, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_instruction_leaves_no_container(
+    shop: Shop, context: Path, store: dict[str, str], number: signal.Signals
+) -> None:
+    (context / "Dockerfile").write_text(f"{DOCKERFILE}RUN echo be'gun'; while true; do test x; done\n")
+    with shop.start("build", context, "-o", shop.folder / "x.sif", "--verbose", **store) as child:
+        assert child.stderr
+        assert any("begun" in line for line in child.stderr)
+        child.send_signal(number)
+        child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 128 + number
+    assert _containers(store) == ""
+
+
+@pytest.mark.parametrize("engine", ["buildah", "podman"])
+def test_the_shell_of_a_dockerfile_runs_its_instructions(
+    shop: Shop, context: Path, store: dict[str, str], engine: str
+) -> None:
+    if not shutil.which(engine):
+        pytest.skip(f"needs {engine}")
+    (context / "Dockerfile").write_text(SHELL)
+    (context / "own").write_text(OWN)
+    (context / "own").chmod(0o755)
+    programs = _without(shop, {"buildah", "podman", "docker"} - {engine})
+    done = shop.argosy("build", context, "-o", shop.folder / "x.sif", PATH=str(programs), **store)
+    assert done.code == 0, done.err
+    assert f"built with {engine} as root" in done.err
+    assert shop.run(shop.folder / "x.sif", "cat", "/opt/made").out == "made\nby own\n"
+
+
+def _without(shop: Shop, left_out: set[str]) -> Path:
+    """Make a folder with all programs of this machine but some."""
+    folder = shop.folder / "programs"
+    folder.mkdir()
+    for place in os.environ["PATH"].split(":"):
+        for file in Path(place).iterdir() if Path(place).is_dir() else ():
+            if file.name not in left_out and not (folder / file.name).is_symlink():
+                (folder / file.name).symlink_to(file)
+    return folder
 
 
 @pytest.mark.lab

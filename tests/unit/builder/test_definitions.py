@@ -90,6 +90,8 @@ ENV A=1
         ("base.singularity", Format.DEFINITION),
         ("dockerfile", Format.DOCKERFILE),
         ("dockerfile.txt.bak", Format.DOCKERFILE),
+        ("Dockerfile.dockerignore", None),
+        ("Dockerfile.gpu.dockerignore", None),
         ("singularity", None),
         ("environment.yml", None),
         ("MyDockerfiles", None),
@@ -111,6 +113,15 @@ def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path:
 def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, text: str) -> None:
     (tmp_path / "file").write_text(text)
     refuse_invalid_definition(tmp_path / "file", kind)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["ProductPGP", "RegisterURL", "Modules", "OtherURL3", "OtherURL12", "Filename", "Target", "Frontend", "BuildArgs"],
+)
+def test_every_header_of_apptainer_passes(tmp_path: Path, key: str) -> None:
+    (tmp_path / "file").write_text(f"Bootstrap: zypper\n{key}: x\n%post\n")
+    refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
 
 
 @pytest.mark.parametrize("before", ["", "# syntax=docker/dockerfile:1\n", "# check=skip=all\n#syntax = x\n"])
@@ -187,9 +198,13 @@ def machine(tmp_path: Path, *programs: str, **variables: str) -> tuple[Session, 
 @pytest.mark.parametrize(
     ("programs", "first", "second"),
     [
-        (("docker", "podman", "buildah"), "buildah build --isolation chroot --layers", "buildah push"),
-        (("docker", "podman"), "podman build --isolation chroot", "podman save"),
-        (("docker",), "docker build", "docker save"),
+        (
+            ("docker", "podman", "buildah"),
+            "buildah build --force-rm --isolation chroot --format docker --layers",
+            "buildah push",
+        ),
+        (("docker", "podman"), "podman build --force-rm --isolation chroot --format docker", "podman save"),
+        (("docker",), "docker build --force-rm --build-arg", "docker save"),
     ],
 )
 def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
@@ -232,6 +247,14 @@ def test_a_registry_without_tls_needs_the_user_s_permission_for_all_bases(
     assert "--no-https" in runner.seen[0].argv
 
 
+def test_the_user_may_choose_the_format_in_which_buildah_builds(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, runner = machine(tmp_path, "buildah", BUILDAH_FORMAT="oci")
+    run_dockerfile(tmp_path, EngineOptions(), session, tmp_path)
+    assert "--format" not in runner.seen[0].argv
+    assert runner.seen[0].env == {"BUILDAH_FORMAT": "oci"}
+
+
 def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
     (tmp_path / "gpu.docker").write_text(DOCKERFILE)
     session, runner = machine(tmp_path, "buildah")
@@ -255,10 +278,79 @@ def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_
 def test_an_engine_without_here_documents_is_named_with_an_alternative(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(f"{DOCKERFILE}RUN <<EOF\necho x\nEOF\n")
     session, _ = machine(tmp_path, "buildah")
-    old = FakeRunner([(("buildah",), Reply(125, "", 'Build error: Unknown instruction: "ECHO"'))])
+    said = Reply(125, "", 'Build error: Unknown instruction: "ECHO"')
+    old = FakeRunner([(("buildah", "--version"), Reply(0, "buildah version 1.28.2", "")), (("buildah",), said)])
     with pytest.raises(ToolFailed) as caught:
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=old), tmp_path)
     assert "buildah 1.33" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [
+        ("buildah version 1.28.2 (image-spec 1.1.0-rc2, runtime-spec 1.0.2-dev)", True),
+        ("buildah version 1.33.0", False),
+        ("buildah version 2.0.0", False),
+    ],
+)
+def test_any_failure_of_a_here_document_in_an_old_engine_has_this_hint(
+    tmp_path: Path, version: str, *, old: bool
+) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY <<EOF /etc/y\nhello\nEOF\n")
+    session, _ = machine(tmp_path, "buildah")
+    stat = 'Error: building at STEP "COPY <<EOF /etc/y": copier: stat: "/<<EOF": no such file or directory'
+    runner = FakeRunner(
+        [(("buildah", "--version"), Reply(0, version, "")), (("buildah", "build"), Reply(125, "", stat))]
+    )
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert ("buildah 1.33" in caught.value.hint) == old
+
+
+def test_a_shift_in_a_script_is_not_taken_for_a_here_document(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nRUN echo $((1<<n)); false\n")
+    session, _ = machine(tmp_path, "buildah")
+    runner = FakeRunner(
+        [(("buildah", "--version"), Reply(0, "buildah version 1.28.2", "")), (("buildah",), Reply(1, "", "failed"))]
+    )
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert "show the instruction that failed" in caught.value.hint
+
+
+@pytest.mark.parametrize(("engine", "file"), [("buildah", "Dockerfile"), ("apptainer", "x.def")])
+def test_a_build_argument_without_a_value_has_that_of_the_environment(tmp_path: Path, engine: str, file: str) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "x.def").write_text(DEFINITION)
+    session, runner = machine(tmp_path, engine, A="b c")
+    run = run_dockerfile if file == "Dockerfile" else run_definition
+    run(tmp_path / file, EngineOptions(("A", "NOTHERE", "B=")), session, tmp_path)
+    argv = runner.seen[0].argv
+    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--build-arg"] == ["A=b c", "B="]
+
+
+def test_a_missing_dockerfile_that_was_named_has_the_hint_to_check_it(tmp_path: Path) -> None:
+    session, _ = machine(tmp_path, "buildah")
+    with pytest.raises(UsageError, match="nothere") as caught:
+        run_dockerfile(tmp_path, EngineOptions(dockerfile="nothere"), session, tmp_path)
+    assert caught.value.hint == "check the path after -f; it is relative to the current folder"
+
+
+@pytest.mark.parametrize(("uid", "sub_users"), [(0, False), (1000, True)])
+def test_only_an_ordinary_user_needs_subordinate_users_and_colours_are_removed(
+    tmp_path: Path, uid: int, *, sub_users: bool
+) -> None:
+    (tmp_path / "x.def").write_text(DEFINITION)
+    session, _ = machine(tmp_path, "apptainer")
+    person = replace(session.host.person, uid=uid)
+    said = "\x1b[91mERROR  : created 0 sockets: exit status 2\x1b[0m"
+    runner = FakeRunner([(("apptainer",), Reply(255, "", said))])
+    session = replace(session, host=replace(session.host, person=person), runner=runner)
+    with pytest.raises(ToolFailed) as caught:
+        run_definition(tmp_path / "x.def", EngineOptions(), session, tmp_path)
+    assert ("newuidmap" in caught.value.hint) == sub_users
+    assert "ERROR  : created" in caught.value.evidence
+    assert "\x1b" not in caught.value.evidence
 
 
 @pytest.mark.parametrize(
@@ -324,8 +416,8 @@ def test_a_missing_engine_is_reported_with_its_package_and_another_place_to_buil
         run_export("x", session, tmp_path)
 
 
-@pytest.mark.parametrize("argument", ["A", "=b", ""])
-def test_a_build_argument_needs_a_name_and_a_value(argument: str) -> None:
+@pytest.mark.parametrize("argument", ["=b", ""])
+def test_a_build_argument_needs_a_name(argument: str) -> None:
     with pytest.raises(UsageError, match="build argument"):
         EngineOptions((argument,))
 

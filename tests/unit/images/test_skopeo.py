@@ -160,6 +160,7 @@ def test_an_unreadable_manifest_is_an_image_error(text: str) -> None:
 
 
 NO_HOST = "dial tcp: lookup r.eu: no such host"
+APPTAINER = "FATAL:   While performing build: conveyor failed to get: "
 BUILDAH = "Error: creating build container: initializing source docker://"
 
 
@@ -176,6 +177,13 @@ BUILDAH = "Error: creating build container: initializing source docker://"
          "there is no image debian:none in the registry; check the name and the tag; 'skopeo list-tags docker://debian'"),
         (f'FATAL:   While performing build: conveyor failed to get: Get "https://r.eu/v2/": {NO_HOST}',
          "cannot reach r.eu"),
+        (f"{APPTAINER}GET http://r.eu:5777/v2/a/none/manifests/1: MANIFEST_UNKNOWN: manifest unknown; map[Tag:1]",
+         "no image r.eu:5777/a/none:1 in the registry; check the name and the tag; 'skopeo list-tags docker://r.eu:5777/a"),
+        (f"{APPTAINER}GET https://index.docker.io/v2/library/debian/manifests/none: MANIFEST_UNKNOWN: manifest unknown",
+         "there is no image debian:none in the registry; check the name and the tag; 'skopeo list-tags docker://debian'"),
+        (f"{APPTAINER}GET https://r.eu/v2/a/manifests/sha256:12ab: MANIFEST_UNKNOWN: manifest unknown",
+         "there is no image r.eu/a@sha256:12ab in the registry"),
+        (f"{APPTAINER}manifest unknown", "the registry does not have it; check the name and the tag"),
         (f'failed to resolve source metadata for r.eu/x:1: failed to do request: Head "https://r.eu/v2/x": {NO_HOST}',
          "cannot reach r.eu"),
         ("pull access denied for none-such, repository does not exist or may require 'docker login'",

@@ -62,8 +62,16 @@ HEADS = [
     "product",
     "user",
     "regcode",
+    "productpgp",
+    "registerurl",
+    "modules",
+    "target",
+    "frontend",
+    "filename",
+    "buildargs",
 ]
-"""Keywords of the header, from the same page and its appendix."""
+"""Keywords of the header, from the same page, its appendix, and validHeaders in pkg/build/types/parser/deffile.go of
+github.com/apptainer/apptainer, read 2026-11. ``OtherURL`` may have any number."""
 
 INSTRUCTIONS = [
     "ADD",
@@ -91,14 +99,15 @@ _SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
 _INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
 _MARKED = "\ufeff".encode()
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
+_OTHER_URL = re.compile(r"\Aotherurl\d+\Z")
 _BASE = re.compile(
     r"^\s*FROM(?::|\s)\s*(?:--\S+\s+)*(?P<name>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE | re.MULTILINE
 )
 _BACKQUOTE = re.compile(r"(?i)(?:#\s*[a-z]+\s*=.*\n)*#\s*escape\s*=\s*`")
 """The directive of Dockerfiles for Windows. Other directives may precede it."""
-HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
+_HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _DOCKER_NAME = re.compile(
-    r"(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
+    r"(?!.*\.dockerignore\Z)(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
 )
 _DEFINITION_NAME = re.compile(
     r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
@@ -179,6 +188,13 @@ def base_images(path: Path) -> tuple[str, ...]:
     return tuple(row["name"] for row in rows if row["name"].lower() not in stages)
 
 
+def has_heredoc(path: Path) -> bool:
+    """Return whether a Dockerfile has a here-document: its end is a line of its own."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = {line.strip() for line in text.splitlines()}
+    return any(end in lines for end in _HEREDOC.findall(text))
+
+
 Row = tuple[int, str, str, list[str]]
 """Line number, normalised keyword, keyword as written, and the table of keywords if it is not the usual one."""
 
@@ -193,7 +209,7 @@ def _sections(text: str) -> Iterator[Row]:
             # Each stage begins with a header.
             header = header or key[1].lower() == "bootstrap"
             if header:
-                yield number, key[1].lower(), key[1], HEADS
+                yield number, _OTHER_URL.sub("otherurl0", key[1].lower()), key[1], HEADS
 
 
 def _instructions(text: str) -> Iterator[Row]:
@@ -210,5 +226,5 @@ def _instructions(text: str) -> Iterator[Row]:
         if not continued:
             word = stripped.split(maxsplit=1)[0]
             yield number, word.upper(), word, []
-        ends = HEREDOC.findall(line)
+        ends = _HEREDOC.findall(line)
         continued = stripped.endswith(escape)

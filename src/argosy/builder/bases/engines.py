@@ -8,19 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from argosy.builder.bases.definitions import (
-    HEREDOC,
     Format,
     base_images,
     definition_format,
     dockerfile_in,
+    has_heredoc,
     refuse_invalid_definition,
 )
-from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
@@ -52,12 +53,16 @@ BOOTSTRAPS = (
 )
 """Messages of Apptainer about the first line of a definition file, with a hint for each."""
 
-NO_HEREDOC = "Unknown instruction"
+HEREDOCS = {"buildah": (1, 33), "podman": (4, 8)}
+"""The first versions that read here-documents; docker hands this to BuildKit."""
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
 
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
+
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+"""Apptainer's helper colours its messages also in a pipe."""
 
 ARCHIVE = "image.tar"
 """The archive that an engine builds, and the name that hints suggest for one."""
@@ -67,7 +72,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     """Options for an engine."""
 
     arguments: tuple[str, ...] = ()
-    """Build arguments, ``NAME=VALUE``."""
+    """Build arguments, ``NAME=VALUE``, or ``NAME`` for the value in the environment."""
     dockerfile: str = ""
     """The Dockerfile of a context, if it has another name."""
     no_cache: bool = False
@@ -76,7 +81,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse an argument without a name."""
         for argument in self.arguments:
-            if argument.startswith("=") or "=" not in argument:
+            if not argument or argument.startswith("="):
                 raise UsageError(f"invalid build argument {argument!r}", hint="use --build-arg NAME=VALUE")
 
 
@@ -114,7 +119,7 @@ def run_definition(
     try:
         _run(command, session, step, f"building {path.name} with {engine}", hint)
     except ToolFailed as error:
-        if NO_OWNERS.search(error.evidence):
+        if NO_OWNERS.search(error.evidence) and session.host.person.uid != 0:
             error.hint = NEEDS_SUB_USERS
         bootstrap = next((hint for pattern, hint in BOOTSTRAPS if re.search(pattern, error.evidence)), "")
         error.hint = bootstrap or explain_pull(error.evidence) or error.hint
@@ -136,15 +141,23 @@ def run_dockerfile(
     engine = _engine_of(file, Format.DOCKERFILE, session)
     id_file = work / "image-id"
     arguments = _arguments(options, "--platform", session)
-    # By default, docker keeps the container of a failed instruction.
-    own = (
-        ("--force-rm",)
-        if engine == "docker"
-        else (*_isolation(session), *_without_tls(file, "--tls-verify=false", session))
-    )
+    own = () if engine == "docker" else (*_choices(session), *_without_tls(file, "--tls-verify=false", session))
     # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
-    argv = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
+    # By default, buildah and docker keep the container of a failed instruction.
+    argv = (
+        engine,
+        "build",
+        "--force-rm",
+        *own,
+        *cache,
+        *arguments,
+        "--iidfile",
+        str(id_file),
+        "-f",
+        str(file),
+        str(context),
+    )
     command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
         _run(
@@ -155,7 +168,7 @@ def run_dockerfile(
             "the last lines show the instruction that failed",
         )
     except ToolFailed as error:
-        if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace", encoding="utf-8")):
+        if has_heredoc(file) and _is_before_heredocs(engine, session):
             error.hint = HEREDOC_HINT
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
@@ -163,6 +176,14 @@ def run_dockerfile(
         raise
     image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
+
+
+def _is_before_heredocs(engine: str, session: Session) -> bool:
+    """Return whether an engine is too old for here-documents; its messages about them differ with their lines."""
+    if engine not in HEREDOCS:
+        return False
+    version = re.search(r"\bversion (\d+)\.(\d+)", session.runner.run(Command((engine, "--version"))).stdout)
+    return version is not None and (int(version[1]), int(version[2])) < HEREDOCS[engine]
 
 
 def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
@@ -197,7 +218,10 @@ def _arguments(options: EngineOptions, architecture: str, session: Session) -> I
     if name:
         yield from (architecture, f"linux/{name}" if architecture == "--platform" else name)
     for argument in options.arguments:
-        yield from ("--build-arg", argument)
+        name, given, _ = argument.partition("=")
+        # Apptainer needs a value. Without one in the environment, docker uses the default of the file.
+        if given or name in session.host.environment:
+            yield from ("--build-arg", argument if given else f"{name}={session.host.environment[name]}")
 
 
 def _without_tls(file: Path, option: str, session: Session) -> Argv:
@@ -215,7 +239,9 @@ def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path
     if path.is_dir():
         file = Path(session.host.cwd, options.dockerfile) if options.dockerfile else dockerfile_in(path)
         if file is None or not file.is_file():
-            raise UsageError(f"there is no file {file or path / 'Dockerfile'}", hint="pass the Dockerfile with -f")
+            check = "check the path after -f; it is relative to the current folder"
+            hint = check if options.dockerfile else "pass the Dockerfile with -f"
+            raise UsageError(f"there is no file {file or path / 'Dockerfile'}", hint=hint)
         return path.absolute(), file.absolute()
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="check the path")
@@ -277,9 +303,14 @@ def _find(engines: Argv, what: str, made: str, path: Path, session: Session) -> 
     )
 
 
-def _isolation(session: Session) -> Argv:
-    """Return the options that avoid an OCI runtime and cgroups, which login nodes often do not have."""
-    return () if session.host.environment.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
+def _choices(session: Session) -> Argv:
+    """Return options of buildah and podman, without those that a variable of the user sets.
+
+    ``chroot`` avoids an OCI runtime and cgroups, which login nodes often do not have. The format ``docker`` is needed
+    for the instructions SHELL and ONBUILD: in their own format, OCI, both engines ignore these with a warning.
+    """
+    rows = (("BUILDAH_ISOLATION", "--isolation", "chroot"), ("BUILDAH_FORMAT", "--format", "docker"))
+    return tuple(chain.from_iterable(row[1:] for row in rows if not session.host.environment.get(row[0])))
 
 
 def _outside(session: Session) -> dict[str, str]:
@@ -291,6 +322,9 @@ def _outside(session: Session) -> dict[str, str]:
 def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> None:
     try:
         run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
+    except ArgosyError as error:
+        error.evidence = COLOUR.sub("", error.evidence)
+        raise
     finally:
         _remove_runtime_folders(session)
 

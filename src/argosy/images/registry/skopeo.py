@@ -115,6 +115,11 @@ _PULL = re.compile(
 
 _PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
 _ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
+_MANIFEST = re.compile(
+    r"https?://(?P<host>[^/\s\"]+)/v2/(?P<name>[^\s\"]+)/manifests/(?P<tag>(?P<digest>sha256:)?[\w.-]+)"
+)
+"""Apptainer's message about a missing image."""
+_HUB = r"^(?:index\.|registry-1\.)?docker\.io/(?:library/)?"
 _ADDRESS = re.compile(r"docker://\S+|https?://\S+")
 _OF_REGISTRIES = frozenset(Fault) - {Fault.FULL, Fault.ARCH, Fault.OTHER}
 
@@ -291,8 +296,8 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
             f"correct or remove the file in the message; {login} writes the file of logins again",
         ),
         Fault.MISSING: (
-            f"there is no image {image} in the registry",
-            f"check the name and the tag; 'skopeo list-tags docker://{name}' lists the tags",
+            f"there is no image {image} in the registry" if name else "the registry does not have it",
+            "check the name and the tag" + (f"; 'skopeo list-tags docker://{name}' lists the tags" if name else ""),
         ),
         Fault.LOGIN: (
             f"{registry} denies permission to read {image}",
@@ -327,7 +332,7 @@ def explain_pull(message: str) -> str:
     if not last or fault not in _OF_REGISTRIES:
         return ""
     named, asked = _PULLED.search(last), _ASKED.search(last)
-    image = named["name"].rstrip(":,.") if named else ""
+    image = named["name"].rstrip(":,.") if named else _manifest_image(last)
     first = image.partition("/")[0]
     has_host = "/" in image and re.search(r"[.:]|^localhost$", first)
     registry = first if has_host else "docker.io" if image else "the registry"
@@ -335,6 +340,14 @@ def explain_pull(message: str) -> str:
         fault, asked["host"] if asked else registry, image or "the base", re.sub(r"[:@][^/]*$", "", image)
     )
     return f"cannot fetch the base: {what}; {hint}"
+
+
+def _manifest_image(line: str) -> str:
+    """Return the image whose manifest an engine requested, as users write it; empty if the line has none."""
+    asked = _MANIFEST.search(line)
+    if asked is None:
+        return ""
+    return re.sub(_HUB, "", f"{asked['host']}/{asked['name']}{'@' if asked['digest'] else ':'}{asked['tag']}")
 
 
 def skopeo_options(session: Session) -> SkopeoOptions:
