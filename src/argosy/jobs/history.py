@@ -19,13 +19,13 @@ from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import (
-    CANCELLED,
     PLAN,
     SCRIPT,
     SUBMITTED,
     Run,
     damaged_files,
     find_record,
+    is_cancelled,
     last_run,
     read_first,
     read_plan,
@@ -214,9 +214,9 @@ def _read(job: str, record: Path) -> PastJob:
     code = first.code if first else last.code if last else 0
     name, time = str(plan.get("name", "")), submission.time or _made(record)
     damaged = tuple(map(str, damaged_files(record)))
-    is_cancelled = (record / CANCELLED).is_file()
+    cancelled = is_cancelled(record, job)
     job = job or (last.job if last else "")
-    return PastJob(job, name, submission.site, time, str(record), last, plan, code, is_cancelled, damaged=damaged)
+    return PastJob(job, name, submission.site, time, str(record), last, plan, code, cancelled, damaged=damaged)
 
 
 def _made(record: Path) -> str:

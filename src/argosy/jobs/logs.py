@@ -16,6 +16,7 @@ from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
 from argosy.jobs.record import ENDS, read_plan
+from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
 
 BLOCK = 65536
@@ -101,6 +102,12 @@ def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
             f"the output of {who} is not on this machine",
             evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
             hint=f"the folder may be local to {facts.nodes}: launch from a shared folder",
+        )
+    if not files[0]:
+        return UsageError(
+            f"the output of {who} is not known",
+            evidence=f"the job {facts.meaning}; the name of its output contains a number that was not recorded",
+            hint=f"see the outputs of all tasks: argosy logs {base_number(facts.id)}",
         )
     if facts.kind == ENDED:
         shape = parse_shape(read_plan(facts.record))

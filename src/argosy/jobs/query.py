@@ -24,6 +24,7 @@ from argosy.jobs.record import (
     Run,
     adopt_record,
     find_record,
+    is_cancelled,
     last_run,
     read_first,
     read_plan,
@@ -45,7 +46,17 @@ from argosy.slurm.queries import (
     plan_sacct,
     plan_squeue,
 )
-from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state, state_word
+from argosy.slurm.states import (
+    ENDED,
+    FORGOTTEN,
+    KILLED,
+    RUNNING,
+    WAITING,
+    advise_waiting,
+    describe_state,
+    exit_code_of_state,
+    state_word,
+)
 
 DEFAULT_SECONDS = 5.0
 """Seconds between two questions about a job if its site does not say."""
@@ -70,8 +81,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     reason: str
     nodes: str
     output: str
-    code: int
-    """Exit code of an ended job: that of the rank that failed first, if the output shows it."""
+    code: int | None
+    """Exit code of an ended job: that of the rank that failed first, if the output shows it; None if it is unknown."""
     restarts: int
     record: str
     """Folder with the script and its plan; empty if Argosy did not submit the job."""
@@ -122,7 +133,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
         others = f"; {len(self.failed_tasks)} tasks failed: {self.failed_ranges}" if self.failed_tasks else ""
-        return f"{self.subject} {self.meaning} (code {self.code}){why}{others}{advice}"
+        code = "" if self.code is None else f" (code {self.code})"
+        return f"{self.subject} {self.meaning}{code}{why}{others}{advice}"
 
 
 def list_jobs(session: Session) -> tuple[JobRow, ...]:
@@ -190,7 +202,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     found = _join(_number(job, facts), facts, record, user)
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
-        own = job if found.kind == ENDED and not found.code else found.id
+        own = job if found.kind == ENDED and found.code == 0 else found.id
         found = replace(found, outputs=outputs, id=own, failed_tasks=_failed_tasks(job, rows))
     return replace(found, runs=read_runs(record)) if is_array else found
 
@@ -290,19 +302,20 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
     """Combine Slurm's facts with the record, which remains after Slurm has forgotten the job.
 
-    The tasks of an array share a record; each task has a number of its own there.
+    The tasks of an array share a record; each task has a number of its own there.  Without that number, nothing of the
+    record can be the task's.
     """
     number = facts.get("JobId", "")
-    own = number if "ArrayTaskId" in facts else ""
-    runs = tuple(run for run in read_runs(record) if own in ("", run.job))
+    own = number if "ArrayTaskId" in facts or "_" in job else ""
+    runs = tuple(run for run in read_runs(record) if own in ("", run.job) and (own or "_" not in job))
     last = last_run(runs)
-    state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
-    kind, _ = describe_state(state)
-    code = exit_code_of_state(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    tail = read_tail(output, LAST_BYTES) if code else ""
+    state = facts.get("JobState") or _recorded_state(record, job, last, output)
+    kind, _ = describe_state(state)
+    tail = read_tail(output, LAST_BYTES) if kind == ENDED and state != "COMPLETED" else ""
     true = true_state(state, tail)
-    first = _find_first(state, tail, record, own) if code else None
+    code = _exit_code(facts, last, state, true) if kind == ENDED else 0
+    first = _find_first(state, tail, record, own or job) if code else None
     return JobFacts(
         id=job,
         state=state,
@@ -318,7 +331,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
         submitted=read_submission(record).time,
         runs=runs,
-        ranks=read_ranks(record, own),
+        ranks=read_ranks(record, own or (job if "_" in job else "")),
         start=_time(facts, "StartTime") if kind == WAITING else "",
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
@@ -327,6 +340,18 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         account=known_value(facts.get("Account", "")),
         time_limit=known_value(facts.get("TimeLimit", "")),
     )
+
+
+def _recorded_state(record: Path | None, job: str, last: Run | None, output: str) -> str:
+    """Return the state of a job that Slurm does not list, from its record; without an end there, from its output."""
+    cancelled = is_cancelled(record, job)
+    if last and (last.code == 0 or not cancelled):
+        return "FAILED" if last.code else "COMPLETED"
+    if cancelled:
+        return "CANCELLED"
+    tail = read_tail(output, LAST_BYTES)
+    failed = _find_first("FAILED", tail, record, job) or true_state("FAILED", tail) != "FAILED"
+    return "FAILED" if failed else FORGOTTEN
 
 
 def _find_first(state: str, tail: str, record: Path | None, job: str) -> RankEnd | None:
@@ -344,11 +369,15 @@ def _time(facts: dict[str, str], name: str) -> str:
     return text if text[:1].isdigit() else ""
 
 
-def _exit_code(facts: dict[str, str], last: Run | None) -> int:
-    """Return the exit code of a job from Slurm, else from the record of its last run."""
+def _exit_code(facts: dict[str, str], last: Run | None, state: str, true: str) -> int | None:
+    """Return the exit code of an ended job from Slurm, else from the record of its last run; None if it is unknown."""
     if "ExitCode" in facts:
-        return parse_exit_code(facts["ExitCode"])
-    return last.code if last else 1
+        return exit_code_of_state(state, parse_exit_code(facts["ExitCode"]))
+    if state == FORGOTTEN:
+        return None
+    if last is None and true == "OUT_OF_MEMORY":
+        return KILLED
+    return exit_code_of_state(state, last.code if last else 0)
 
 
 def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
