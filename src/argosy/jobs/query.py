@@ -260,22 +260,34 @@ def _task(row: dict[str, str]) -> int:
 
 
 def _failed_tasks(job: str, rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
-    """Return the tasks of an array that failed, if there are several."""
-    failed = (row for row in sorted(rows, key=_task) if describe_state(row.get("JobState", ""))[0] == ENDED)
-    names = tuple(_number(job, row) for row in failed if _failed(row))
+    """Return the tasks of an array that failed, if there are several; tasks that were cancelled did not fail.
+
+    Tasks that never started share a row, whose index is a list.
+    """
+    ended = (row for row in sorted(rows, key=_task) if describe_state(row.get("JobState", ""))[0] == ENDED)
+    names = tuple(_number(job, row) for row in ended if _failed(row) and row.get("ArrayTaskId", "0").isdigit())
     return names if len(names) > 1 else ()
 
 
 def _failed(row: dict[str, str]) -> bool:
-    return exit_code_of_state(row.get("JobState", ""), parse_exit_code(row.get("ExitCode", ""))) != 0
+    return not _cancelled(row) and not _ended_well(row)
+
+
+def _cancelled(row: dict[str, str]) -> bool:
+    return state_word(row.get("JobState", "")) == "CANCELLED"
+
+
+def _ended_well(row: dict[str, str]) -> bool:
+    return exit_code_of_state(row.get("JobState", ""), parse_exit_code(row.get("ExitCode", ""))) == 0
 
 
 def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Choose the main task of an array: one that runs, else one that waits, else one that failed."""
+    """Choose the main task of an array: one that runs, else one that waits, else one that failed or was cancelled."""
     order = {RUNNING: 0, WAITING: 1, ENDED: 2}
 
-    def rank(row: dict[str, str]) -> tuple[int, bool]:
-        return order[describe_state(row.get("JobState", ""))[0]], not _failed(row)
+    def rank(row: dict[str, str]) -> tuple[int, bool, bool, bool]:
+        started = row.get("ArrayTaskId", "0").isdigit()
+        return order[describe_state(row.get("JobState", ""))[0]], not _failed(row), not _cancelled(row), not started
 
     return min(rows, key=rank, default={})
 

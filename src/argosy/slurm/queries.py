@@ -126,12 +126,13 @@ def plan_sacct(job: str) -> Argv:
 def parse_sacct(text: str, job: str) -> dict[str, str]:
     """Parse the reply to `plan_sacct` into scontrol's keys; empty for an unknown job.
 
-    The tasks of an array have rows of their own; the row of a failed task is preferred.
+    The tasks of an array have rows of their own; a task that failed comes first, then one that was cancelled.
     """
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
     whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
     tasks = [row for row in rows if row[0].startswith(f"{job}_")]
-    preferred = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    tasks.sort(key=lambda row: (row[1] == "COMPLETED", row[1].startswith("CANCELLED")))
+    preferred = [*whole[-1:], *tasks]
     if not preferred:
         return {}
     array, _, task = preferred[0][0].partition("_")

@@ -682,3 +682,20 @@ def test_the_commands_say_that_the_end_of_a_job_is_not_known(
     shown = CliRunner().invoke(app, ("jobs", "show", "7")).output
     assert "UNKNOWN (has left the queue" in shown
     assert "code" not in shown
+
+
+def test_cancelled_tasks_of_an_array_are_not_failed_ones(tmp_path: Path) -> None:
+    rest = array_row("1", "CANCELLED", tmp_path / "1").replace("ArrayTaskId=1", "ArrayTaskId=1,3%1")
+    ran = array_row("0", "CANCELLED", tmp_path / "0", "0:15")
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rest + ran, ""))]), "7")
+    assert (facts.id, facts.state, facts.code) == ("7_0", "CANCELLED", 143)
+    assert (facts.failed_tasks, facts.failed_ranges) == ((), "")
+    failed = array_row("2", "FAILED", tmp_path / "2", "3:0") + array_row("4", "TIMEOUT", tmp_path / "4")
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, ran + rest + failed, ""))]), "7")
+    assert (facts.id, facts.code, facts.failed_ranges) == ("7_2", 3, "7_[2,4]")
+
+
+def test_of_an_arrays_tasks_in_the_accounting_the_failed_one_comes_before_a_cancelled_one(tmp_path: Path) -> None:
+    told = Reply(0, "7_0|CANCELLED by 9|0:15|n2|40\n7_1|FAILED|9:0|n1|41\n7_[2-5]|CANCELLED by 9|0:0||7\n", "")
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
+    assert (facts.id, facts.state, facts.code) == ("7_1", "FAILED", 9)
