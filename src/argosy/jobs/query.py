@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
+from argosy.jobs.array_tasks import choose_task, failed_tasks, running_tasks, task_index, task_number
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
@@ -50,7 +50,6 @@ from argosy.slurm.states import (
     ENDED,
     FORGOTTEN,
     KILLED,
-    RUNNING,
     WAITING,
     advise_waiting,
     describe_state,
@@ -111,6 +110,10 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Values of Slurm; empty if it does not know the job any more."""
     failed_tasks: tuple[str, ...] = ()
     """Tasks of an array that failed, if there are several."""
+    number: str = ""
+    """Slurm's own number of the job, or of the array's task in `id`; empty if Slurm does not know the job any more."""
+    running_tasks: tuple[tuple[str, str], ...] = ()
+    """Tasks of an array that run, and their nodes."""
     is_local: bool = False
     """Whether it is a run on this machine, without Slurm."""
 
@@ -189,22 +192,22 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
         return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
-    facts = _choose_task(rows) or _ask_accounting(session, job)
+    facts = choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
     if not facts and (record is None or not _may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
     outputs = outputs or find_outputs(record, job, user)
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
-    found = _join(_number(job, facts), facts, record, user)
+    found = _join(task_number(job, facts), facts, record, user)
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         own = job if found.kind == ENDED and found.code == 0 else found.id
-        found = replace(found, outputs=outputs, id=own, failed_tasks=_failed_tasks(job, rows))
-    return replace(found, runs=read_runs(record)) if is_array else found
+        found = replace(found, outputs=outputs, id=own, failed_tasks=failed_tasks(job, rows))
+    return replace(found, runs=read_runs(record), running_tasks=running_tasks(job, rows)) if is_array else found
 
 
 def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
@@ -216,12 +219,6 @@ def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
     """Find the record of a job by the number of its array, or by the path of its script."""
     array = facts.get("ArrayJobId")
     return (find_record(session, array) if array else None) or adopt_record(session, facts)
-
-
-def _number(job: str, facts: dict[str, str]) -> str:
-    """Return the number of a job, or of the array's task that these facts are about."""
-    is_task = "ArrayJobId" in facts and facts.get("ArrayTaskId", "").isdigit()
-    return f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job
 
 
 def _may_have(record: Path, job: str) -> bool:
@@ -245,51 +242,13 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
     reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
-    return _choose_task(rows) or _ask_accounting(session, job)
+    return choose_task(rows) or _ask_accounting(session, job)
 
 
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
     """Return the reply of scontrol about a job, and a row for each task or component."""
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
-
-
-def _task(row: dict[str, str]) -> int:
-    """Return the index of a task in its array; waiting tasks share one row, which comes last."""
-    return parse_int(row.get("ArrayTaskId", "0"), sys.maxsize)
-
-
-def _failed_tasks(job: str, rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
-    """Return the tasks of an array that failed, if there are several; tasks that were cancelled did not fail.
-
-    Tasks that never started share a row, whose index is a list.
-    """
-    ended = (row for row in sorted(rows, key=_task) if describe_state(row.get("JobState", ""))[0] == ENDED)
-    names = tuple(_number(job, row) for row in ended if _failed(row) and row.get("ArrayTaskId", "0").isdigit())
-    return names if len(names) > 1 else ()
-
-
-def _failed(row: dict[str, str]) -> bool:
-    return not _cancelled(row) and not _ended_well(row)
-
-
-def _cancelled(row: dict[str, str]) -> bool:
-    return state_word(row.get("JobState", "")) == "CANCELLED"
-
-
-def _ended_well(row: dict[str, str]) -> bool:
-    return exit_code_of_state(row.get("JobState", ""), parse_exit_code(row.get("ExitCode", ""))) == 0
-
-
-def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Choose the main task of an array: one that runs, else one that waits, else one that failed or was cancelled."""
-    order = {RUNNING: 0, WAITING: 1, ENDED: 2}
-
-    def rank(row: dict[str, str]) -> tuple[int, bool, bool, bool]:
-        started = row.get("ArrayTaskId", "0").isdigit()
-        return order[describe_state(row.get("JobState", ""))[0]], not _failed(row), not _cancelled(row), not started
-
-    return min(rows, key=rank, default={})
 
 
 def _with_copies(
@@ -351,6 +310,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         partition=known_value(facts.get("Partition", "")),
         account=known_value(facts.get("Account", "")),
         time_limit=known_value(facts.get("TimeLimit", "")),
+        number=number,
     )
 
 
