@@ -26,6 +26,7 @@ from argosy.jobs.record import (
     find_record,
     is_cancelled,
     last_run,
+    read_command_line,
     read_first,
     read_plan,
     read_ranks,
@@ -46,6 +47,7 @@ from argosy.slurm.queries import (
     plan_sacct,
     plan_squeue,
 )
+from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import (
     ENDED,
     FORGOTTEN,
@@ -203,6 +205,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     found = _join(task_number(job, facts), facts, record, user)
+    found = replace(found, advice=found.advice or _advise_after_smoke(session, found))
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         own = job if found.kind == ENDED and found.code == 0 else found.id
@@ -356,6 +359,28 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
     if describe_state(state)[0] == WAITING:
         return advise_waiting(facts.get("Reason", ""), job)
     return no_output(facts, output) or _advise_from_record(state, record)
+
+
+def _advise_after_smoke(session: Session, facts: JobFacts) -> str:
+    """Name the smoke run of a job that never started, because Slurm removes the job if that run fails."""
+    if (
+        facts.state not in {FORGOTTEN, "CANCELLED"}
+        or facts.runs
+        or "--smoke-first" not in read_command_line(facts.record)
+    ):
+        return ""
+    directives = tuple(map(str, read_plan(facts.record).get("directives", ())))
+    dependency = option_value(directives, "--dependency") or ""
+    is_removed = "--kill-on-invalid-dep=yes" in directives  # the smoke run itself does not have it
+    smoke = dependency.rpartition("afterok:")[2] if is_removed else ""
+    record = find_record(session, smoke) if smoke.isdigit() else None
+    last = last_run(read_runs(record))
+    if record is None or (last and last.code == 0):
+        return ""
+    if is_cancelled(record, smoke):
+        return f"its smoke run {smoke} was cancelled"
+    failed = f"its smoke run {smoke} failed: argosy why {smoke}"
+    return failed if last else f"it waited for its smoke run {smoke}: argosy jobs show {smoke}"
 
 
 def _advise_from_record(state: str, record: Path | None) -> str:

@@ -699,3 +699,31 @@ def test_of_an_arrays_tasks_in_the_accounting_the_failed_one_comes_before_a_canc
     told = Reply(0, "7_0|CANCELLED by 9|0:15|n2|40\n7_1|FAILED|9:0|n1|41\n7_[2-5]|CANCELLED by 9|0:0||7\n", "")
     facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
     assert (facts.id, facts.state, facts.code) == ("7_1", "FAILED", 9)
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark", "advice"),
+    [
+        ("6 0 3 n1 10 20\n", False, "its smoke run 6 failed: argosy why 6"),
+        ("", True, "its smoke run 6 was cancelled"),
+        ("", False, "it waited for its smoke run 6: argosy jobs show 6"),
+        ("6 0 0 n1 10 20\n", False, ""),
+    ],
+)
+def test_a_job_that_never_started_names_its_smoke_run(tmp_path: Path, ends: str, mark: bool, advice: str) -> None:  # noqa: FBT001 - a case
+    record = write_record(tmp_path, "/x/%j.out")
+    directives = ["--nodes=1", "--dependency=afterany:5,afterok:6", "--kill-on-invalid-dep=yes"]
+    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    smoke = tmp_path / "runs/20260101-000000-aaa"
+    smoke.mkdir()
+    (smoke / "submitted.json").write_text('{"job": "6"}')
+    (smoke / "ends").write_text(ends)
+    if mark:
+        (smoke / "cancelled").touch()
+    assert forgotten(tmp_path).advice == ""
+    (record / "command-line.sh").write_text("argosy launch x.sif --smoke-first -- python train.py\n")
+    assert forgotten(tmp_path).advice == advice
+    removed = shown("CANCELLED", tmp_path / "none").stdout.replace("NodeList=n1", "NodeList=(null)")
+    assert find_job(session(tmp_path, [(("scontrol",), Reply(0, removed, ""))]), "7").advice == advice
+    (record / "ends").write_text("7 0 1 n1 10 20\n")
+    assert forgotten(tmp_path).advice == ""
