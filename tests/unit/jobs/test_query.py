@@ -727,3 +727,20 @@ def test_a_job_that_never_started_names_its_smoke_run(tmp_path: Path, ends: str,
     assert find_job(session(tmp_path, [(("scontrol",), Reply(0, removed, ""))]), "7").advice == advice
     (record / "ends").write_text("7 0 1 n1 10 20\n")
     assert forgotten(tmp_path).advice == ""
+
+
+def test_a_silent_controller_does_not_hide_the_recorded_end(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+    record = write_record(tmp_path, f"{tmp_path}/%j.out")
+    notes = io.StringIO()
+    runner = Telling(
+        output, [(shown("RUNNING", output), ""), (SILENT, ""), (SILENT, ""), (shown("COMPLETED", output), "")]
+    )
+    place = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(notes))
+    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert "the job may continue" in notes.getvalue()
+    (record / "ends").write_text("7 0 3 n1 10 20\n")
+    runner.asked, said = 0, notes.tell()
+    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert "its record says that it ended with code 3 on n1" in notes.getvalue()[said:]
+    assert "continue" not in notes.getvalue()[said:]
