@@ -142,9 +142,10 @@ class JobFacts(msgspec.Struct, frozen=True):
         return f"{self.subject} {self.meaning}{code}{why}{others}{advice}"
 
 
-def list_jobs(session: Session) -> tuple[JobRow, ...]:
-    """List the user's own jobs that wait or run."""
-    return parse_squeue(ask_slurm(session, plan_squeue(session.host.person.name), doing="asking for your jobs"))
+def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
+    """List the user's own jobs that wait or run; with `ended`, also those that Slurm has not forgotten yet."""
+    command = plan_squeue(session.host.person.name, ended=ended)
+    return parse_squeue(ask_slurm(session, command, doing="asking for your jobs"))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
