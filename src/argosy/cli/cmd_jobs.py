@@ -22,7 +22,7 @@ from argosy.cli.output import (
     wrap_text,
 )
 from argosy.cli.parameters import COMMAND, JOB
-from argosy.core.errors import Interrupted, UsageError
+from argosy.core.errors import USER_PROGRAM_FAILURE, Interrupted, UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.render import count
 from argosy.core.session import Session
@@ -210,7 +210,7 @@ def _shown_facts(facts: JobFacts) -> Iterator[tuple[str, str]]:
     yield "state", f"{facts.state} ({facts.meaning})"
     yield "reason", facts.reason
     yield "hint", facts.advice
-    yield "code", str(facts.code) if facts.kind == ENDED else ""
+    yield "code", str(facts.code) if facts.kind == ENDED and facts.code is not None else ""
     yield "failed tasks", facts.failed_ranges
     yield "nodes", facts.nodes
     yield "partition", facts.partition
@@ -247,26 +247,29 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
     refuse_unrecorded_output(facts)
     for block in read_output(facts, rank=rank):
         click.echo(block, nl=False)
-    if facts.kind == ENDED and facts.code:
+    if facts.kind == ENDED and facts.code != 0:
         _report_end(session, facts)
 
 
 def follow_to_end(session: Session, job: str, *, every: float | None, rank: int | None = None) -> int:
-    """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
+    """Follow a job to its end and return its exit code; ^C stops following, but not the job.
+
+    If the exit code is unknown, `USER_PROGRAM_FAILURE` is returned.
+    """
     try:
         facts = follow_job(session, job, pause=every, rank=rank)
     except Interrupted as stopped:
         click.echo(f"job {job} continues; follow it again with: argosy logs -f {job}", err=True)
         return 128 + stopped.signal_number
     _report_end(session, facts)
-    return facts.code
+    return USER_PROGRAM_FAILURE if facts.code is None else facts.code
 
 
 def _report_end(session: Session, facts: JobFacts) -> None:
     """Print how a job ended, and known reasons if it failed."""
     if is_output_elsewhere(facts):
         click.echo(f"its output {facts.output} is not on this machine: launch from a shared folder", err=True)
-    elif facts.code:
+    elif facts.code != 0:
         from argosy.diagnostics.why.explain import explain_job_end
 
         why = explain_job_end(session, facts)

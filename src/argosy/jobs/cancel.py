@@ -10,10 +10,9 @@ import msgspec
 
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.session import Session
-from argosy.core.store import write_text
 from argosy.jobs.names import JOB, LAST, find_named, last_launch, unknown_name
 from argosy.jobs.query import ask_job, list_jobs
-from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
+from argosy.jobs.record import find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.queries import JobRow, base_number, known_value, parse_squeue, plan_squeue
@@ -58,8 +57,8 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
             there = session_of(session, each.record)
             ask_slurm(there, ("scancel", each.job), doing="cancelling", otherwise=NOT_KNOWN)
     for each in going:
-        if each.record and each.job.isdigit():  # a task of an array does not end the array
-            write_text(each.record / CANCELLED, "")
+        if each.record and "+" not in each.job:  # the other components of a job continue
+            write_cancelled(each.record, each.job)
     return tuple(
         f"job {each.job} has already ended: {each.text}"
         if each.has_ended

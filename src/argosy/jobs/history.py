@@ -19,13 +19,13 @@ from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import (
-    CANCELLED,
     PLAN,
     SCRIPT,
     SUBMITTED,
     Run,
     damaged_files,
     find_record,
+    is_cancelled,
     last_run,
     read_first,
     read_plan,
@@ -34,7 +34,7 @@ from argosy.jobs.record import (
 )
 from argosy.slurm.queries import base_number
 from argosy.slurm.sbatch import option_value
-from argosy.slurm.states import describe_state
+from argosy.slurm.states import ENDED, describe_state
 from argosy.slurm.times import parse_minutes
 
 PLAIN = ("image", "digest", "site", "scheduler")
@@ -63,6 +63,8 @@ class PastJob(msgspec.Struct, frozen=True):
     """Whether ``argosy cancel`` cancelled it."""
     now: str = ""
     """Its state in the queue; empty if it has ended. A requeued job has ended runs, too."""
+    end_of_slurm: str = ""
+    """How it ended by Slurm, which knows this for some minutes; empty otherwise."""
     damaged: tuple[str, ...] = ()
     """Files of its record that cannot be read; without the file of the submission, the number may be empty."""
 
@@ -76,7 +78,7 @@ class PastJob(msgspec.Struct, frozen=True):
         if self.now:
             return self.now
         if self.run is None:
-            return "was cancelled" if self.is_cancelled else "no end was recorded"
+            return "was cancelled" if self.is_cancelled else self.end_of_slurm or "no end was recorded"
         took = self.run.ended - self.run.started if self.run.started and self.run.ended else 0
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
         if self.code and self.is_cancelled:
@@ -151,16 +153,24 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
     """Return the jobs that were submitted from here, the newest first."""
-    now = _jobs_of_now(session)
-    return tuple(replace(job, now=now.get(job.id, "")) for job in _recorded_jobs(session, most))
+    now, ends = _ask_slurm(session)
+    return tuple(
+        replace(job, now=now.get(job.id, ""), end_of_slurm=ends.get(job.id, ""))
+        for job in _recorded_jobs(session, most)
+    )
 
 
-def _jobs_of_now(session: Session) -> dict[str, str]:
-    """Return what each waiting or running job does; empty without Slurm, or if it does not answer."""
+def _ask_slurm(session: Session) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what each waiting or running job does, and how others ended; empty if Slurm does not answer."""
+    now: dict[str, str] = {}
+    ends: dict[str, str] = {}
     try:
-        return {base_number(row.id): describe_state(row.state)[1] for row in list_jobs(session)}
+        for row in list_jobs(session, ended=True):
+            kind, meaning = describe_state(row.state)
+            (ends if kind == ENDED else now)[base_number(row.id)] = meaning
     except ArgosyError:
-        return {}
+        return {}, {}
+    return now, ends
 
 
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
@@ -214,9 +224,9 @@ def _read(job: str, record: Path) -> PastJob:
     code = first.code if first else last.code if last else 0
     name, time = str(plan.get("name", "")), submission.time or _made(record)
     damaged = tuple(map(str, damaged_files(record)))
-    is_cancelled = (record / CANCELLED).is_file()
+    cancelled = is_cancelled(record, job)
     job = job or (last.job if last else "")
-    return PastJob(job, name, submission.site, time, str(record), last, plan, code, is_cancelled, damaged=damaged)
+    return PastJob(job, name, submission.site, time, str(record), last, plan, code, cancelled, damaged=damaged)
 
 
 def _made(record: Path) -> str:

@@ -15,7 +15,8 @@ from argosy.core.session import Session
 from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
-from argosy.jobs.record import ENDS, read_plan
+from argosy.jobs.record import ENDS, last_run, read_plan, read_runs
+from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
 
 BLOCK = 65536
@@ -102,6 +103,12 @@ def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
             evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
             hint=f"the folder may be local to {facts.nodes}: launch from a shared folder",
         )
+    if not files[0]:
+        return UsageError(
+            f"the output of {who} is not known",
+            evidence=f"the job {facts.meaning}; the name of its output contains a number that was not recorded",
+            hint=f"see the outputs of all tasks: argosy logs {base_number(facts.id)}",
+        )
     if facts.kind == ENDED:
         shape = parse_shape(read_plan(facts.record))
         ranks = f"; the job had {count(shape.nodes * shape.ranks_per_node, 'rank')}" if shape else ""
@@ -138,7 +145,7 @@ def follow_job(
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
     pause = pause or polling_seconds(read_plan(facts.record))
-    reason, wait = "", pause
+    reason, wait, is_silent = "", pause, False
     while True:
         reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
@@ -147,11 +154,12 @@ def follow_job(
             return facts
         wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
         asked = time.monotonic()
-        while time.monotonic() < asked + wait and not _has_recorded_end(facts):
+        while time.monotonic() < asked + wait and (is_silent or not _has_recorded_end(facts)):
             time.sleep(min(SHORTEST_PAUSE, wait))
             if copied.catch_up(facts):
                 wait = pause
-        facts = _ask_again(session, job, facts)
+        before, facts = facts, _ask_again(session, job, facts)
+        is_silent = facts is before
 
 
 def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:
@@ -172,11 +180,13 @@ def _has_recorded_end(facts: JobFacts) -> bool:
 
 
 def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
-    """Return new facts from the controller, or the old ones if it does not answer: the job continues without it."""
+    """Return new facts from the controller, or the old ones if it does not answer: the job can run without it."""
     try:
         return find_job(session, job)
     except CheckFailed as error:
-        session.reporter.note(f"{error.what}; the job continues")
+        last = last_run(read_runs(Path(facts.record))) if _has_recorded_end(facts) else None
+        end = f"its record says that it ended with code {last.code} on {last.nodes}" if last else "the job may continue"
+        session.reporter.note(f"{error.what}; {end}")
         return facts
 
 

@@ -76,7 +76,8 @@ def read_ends_of(path: str) -> str:
 def find_output(record: Path | None, job: str, user: str, number: str = "") -> str:
     """Return the output file of a job from the pattern in its record (sbatch(1), filename pattern).
 
-    Patterns that the job number does not determine stay unchanged.  `number` is the job number of an array's task.
+    Patterns that the job number does not determine stay unchanged.  `number` is the job number of an array's task;
+    without it, the path is empty if it contains that number.
     """
     array, _, task = job.partition("_")
     known = {"A": array, "u": user, "x": str(read_plan(record).get("name", "")), "%": "%"}
@@ -86,7 +87,10 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
         text = known.get(match[2], "")
         return text.zfill(min(parse_int(match[1]), WIDEST)) if text else match[0]
 
-    return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submission(record).output)
+    output = read_submission(record).output
+    if task and not number and re.search(r"%\d*j", output.replace("%%", "")):
+        return ""
+    return re.sub(r"%(\d*)([a-zA-Z%])", fill, output)
 
 
 def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:

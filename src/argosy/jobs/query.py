@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
+from argosy.jobs.array_tasks import choose_task, failed_tasks, running_tasks, task_index, task_number
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
@@ -24,7 +24,9 @@ from argosy.jobs.record import (
     Run,
     adopt_record,
     find_record,
+    is_cancelled,
     last_run,
+    read_command_line,
     read_first,
     read_plan,
     read_ranks,
@@ -45,7 +47,17 @@ from argosy.slurm.queries import (
     plan_sacct,
     plan_squeue,
 )
-from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state, state_word
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import (
+    ENDED,
+    FORGOTTEN,
+    KILLED,
+    WAITING,
+    advise_waiting,
+    describe_state,
+    exit_code_of_state,
+    state_word,
+)
 
 DEFAULT_SECONDS = 5.0
 """Seconds between two questions about a job if its site does not say."""
@@ -70,8 +82,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     reason: str
     nodes: str
     output: str
-    code: int
-    """Exit code of an ended job: that of the rank that failed first, if the output shows it."""
+    code: int | None
+    """Exit code of an ended job: that of the rank that failed first, if the output shows it; None if it is unknown."""
     restarts: int
     record: str
     """Folder with the script and its plan; empty if Argosy did not submit the job."""
@@ -100,6 +112,10 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Values of Slurm; empty if it does not know the job any more."""
     failed_tasks: tuple[str, ...] = ()
     """Tasks of an array that failed, if there are several."""
+    number: str = ""
+    """Slurm's own number of the job, or of the array's task in `id`; empty if Slurm does not know the job any more."""
+    running_tasks: tuple[tuple[str, str], ...] = ()
+    """Tasks of an array that run, and their nodes."""
     is_local: bool = False
     """Whether it is a run on this machine, without Slurm."""
 
@@ -122,12 +138,14 @@ class JobFacts(msgspec.Struct, frozen=True):
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
         others = f"; {len(self.failed_tasks)} tasks failed: {self.failed_ranges}" if self.failed_tasks else ""
-        return f"{self.subject} {self.meaning} (code {self.code}){why}{others}{advice}"
+        code = "" if self.code is None else f" (code {self.code})"
+        return f"{self.subject} {self.meaning}{code}{why}{others}{advice}"
 
 
-def list_jobs(session: Session) -> tuple[JobRow, ...]:
-    """List the user's own jobs that wait or run."""
-    return parse_squeue(ask_slurm(session, plan_squeue(session.host.person.name), doing="asking for your jobs"))
+def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
+    """List the user's own jobs that wait or run; with `ended`, also those that Slurm has not forgotten yet."""
+    command = plan_squeue(session.host.person.name, ended=ended)
+    return parse_squeue(ask_slurm(session, command, doing="asking for your jobs"))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
@@ -177,22 +195,23 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
         return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
-    facts = _choose_task(rows) or _ask_accounting(session, job)
+    facts = choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
     if not facts and (record is None or not _may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
     outputs = outputs or find_outputs(record, job, user)
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
-    found = _join(_number(job, facts), facts, record, user)
+    found = _join(task_number(job, facts), facts, record, user)
+    found = replace(found, advice=found.advice or _advise_after_smoke(session, found))
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
-        own = job if found.kind == ENDED and not found.code else found.id
-        found = replace(found, outputs=outputs, id=own, failed_tasks=_failed_tasks(job, rows))
-    return replace(found, runs=read_runs(record)) if is_array else found
+        own = job if found.kind == ENDED and found.code == 0 else found.id
+        found = replace(found, outputs=outputs, id=own, failed_tasks=failed_tasks(job, rows))
+    return replace(found, runs=read_runs(record), running_tasks=running_tasks(job, rows)) if is_array else found
 
 
 def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
@@ -204,12 +223,6 @@ def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
     """Find the record of a job by the number of its array, or by the path of its script."""
     array = facts.get("ArrayJobId")
     return (find_record(session, array) if array else None) or adopt_record(session, facts)
-
-
-def _number(job: str, facts: dict[str, str]) -> str:
-    """Return the number of a job, or of the array's task that these facts are about."""
-    is_task = "ArrayJobId" in facts and facts.get("ArrayTaskId", "").isdigit()
-    return f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job
 
 
 def _may_have(record: Path, job: str) -> bool:
@@ -233,39 +246,13 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
     reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
-    return _choose_task(rows) or _ask_accounting(session, job)
+    return choose_task(rows) or _ask_accounting(session, job)
 
 
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
     """Return the reply of scontrol about a job, and a row for each task or component."""
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
-
-
-def _task(row: dict[str, str]) -> int:
-    """Return the index of a task in its array; waiting tasks share one row, which comes last."""
-    return parse_int(row.get("ArrayTaskId", "0"), sys.maxsize)
-
-
-def _failed_tasks(job: str, rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
-    """Return the tasks of an array that failed, if there are several."""
-    failed = (row for row in sorted(rows, key=_task) if describe_state(row.get("JobState", ""))[0] == ENDED)
-    names = tuple(_number(job, row) for row in failed if _failed(row))
-    return names if len(names) > 1 else ()
-
-
-def _failed(row: dict[str, str]) -> bool:
-    return exit_code_of_state(row.get("JobState", ""), parse_exit_code(row.get("ExitCode", ""))) != 0
-
-
-def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Choose the main task of an array: one that runs, else one that waits, else one that failed."""
-    order = {RUNNING: 0, WAITING: 1, ENDED: 2}
-
-    def rank(row: dict[str, str]) -> tuple[int, bool]:
-        return order[describe_state(row.get("JobState", ""))[0]], not _failed(row)
-
-    return min(rows, key=rank, default={})
 
 
 def _with_copies(
@@ -290,19 +277,20 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
     """Combine Slurm's facts with the record, which remains after Slurm has forgotten the job.
 
-    The tasks of an array share a record; each task has a number of its own there.
+    The tasks of an array share a record; each task has a number of its own there.  Without that number, nothing of the
+    record can be the task's.
     """
     number = facts.get("JobId", "")
-    own = number if "ArrayTaskId" in facts else ""
-    runs = tuple(run for run in read_runs(record) if own in ("", run.job))
+    own = number if "ArrayTaskId" in facts or "_" in job else ""
+    runs = tuple(run for run in read_runs(record) if own in ("", run.job) and (own or "_" not in job))
     last = last_run(runs)
-    state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
-    kind, _ = describe_state(state)
-    code = exit_code_of_state(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    tail = read_tail(output, LAST_BYTES) if code else ""
+    state = facts.get("JobState") or _recorded_state(record, job, last, output)
+    kind, _ = describe_state(state)
+    tail = read_tail(output, LAST_BYTES) if kind == ENDED and state != "COMPLETED" else ""
     true = true_state(state, tail)
-    first = _find_first(state, tail, record, own) if code else None
+    code = _exit_code(facts, last, state, true) if kind == ENDED else 0
+    first = _find_first(state, tail, record, own or job) if code else None
     return JobFacts(
         id=job,
         state=state,
@@ -318,7 +306,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
         submitted=read_submission(record).time,
         runs=runs,
-        ranks=read_ranks(record, own),
+        ranks=read_ranks(record, own or (job if "_" in job else "")),
         start=_time(facts, "StartTime") if kind == WAITING else "",
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
@@ -326,7 +314,20 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         partition=known_value(facts.get("Partition", "")),
         account=known_value(facts.get("Account", "")),
         time_limit=known_value(facts.get("TimeLimit", "")),
+        number=number,
     )
+
+
+def _recorded_state(record: Path | None, job: str, last: Run | None, output: str) -> str:
+    """Return the state of a job that Slurm does not list, from its record; without an end there, from its output."""
+    cancelled = is_cancelled(record, job)
+    if last and (last.code == 0 or not cancelled):
+        return "FAILED" if last.code else "COMPLETED"
+    if cancelled:
+        return "CANCELLED"
+    tail = read_tail(output, LAST_BYTES)
+    failed = _find_first("FAILED", tail, record, job) or true_state("FAILED", tail) != "FAILED"
+    return "FAILED" if failed else FORGOTTEN
 
 
 def _find_first(state: str, tail: str, record: Path | None, job: str) -> RankEnd | None:
@@ -344,17 +345,43 @@ def _time(facts: dict[str, str], name: str) -> str:
     return text if text[:1].isdigit() else ""
 
 
-def _exit_code(facts: dict[str, str], last: Run | None) -> int:
-    """Return the exit code of a job from Slurm, else from the record of its last run."""
+def _exit_code(facts: dict[str, str], last: Run | None, state: str, true: str) -> int | None:
+    """Return the exit code of an ended job from Slurm, else from the record of its last run; None if it is unknown."""
     if "ExitCode" in facts:
-        return parse_exit_code(facts["ExitCode"])
-    return last.code if last else 1
+        return exit_code_of_state(state, parse_exit_code(facts["ExitCode"]))
+    if state == FORGOTTEN:
+        return None
+    if last is None and true == "OUT_OF_MEMORY":
+        return KILLED
+    return exit_code_of_state(state, last.code if last else 0)
 
 
 def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
     if describe_state(state)[0] == WAITING:
         return advise_waiting(facts.get("Reason", ""), job)
     return no_output(facts, output) or _advise_from_record(state, record)
+
+
+def _advise_after_smoke(session: Session, facts: JobFacts) -> str:
+    """Name the smoke run of a job that never started, because Slurm removes the job if that run fails."""
+    if (
+        facts.state not in {FORGOTTEN, "CANCELLED"}
+        or facts.runs
+        or "--smoke-first" not in read_command_line(facts.record)
+    ):
+        return ""
+    directives = tuple(map(str, read_plan(facts.record).get("directives", ())))
+    dependency = option_value(directives, "--dependency") or ""
+    is_removed = "--kill-on-invalid-dep=yes" in directives  # the smoke run itself does not have it
+    smoke = dependency.rpartition("afterok:")[2] if is_removed else ""
+    record = find_record(session, smoke) if smoke.isdigit() else None
+    last = last_run(read_runs(record))
+    if record is None or (last and last.code == 0):
+        return ""
+    if is_cancelled(record, smoke):
+        return f"its smoke run {smoke} was cancelled"
+    failed = f"its smoke run {smoke} failed: argosy why {smoke}"
+    return failed if last else f"it waited for its smoke run {smoke}: argosy jobs show {smoke}"
 
 
 def _advise_from_record(state: str, record: Path | None) -> str:

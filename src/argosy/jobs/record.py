@@ -22,7 +22,7 @@ from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
-from argosy.slurm.queries import base_number
+from argosy.slurm.queries import base_number, has_task
 
 SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", "command-line.sh"
 """Files of a record: the submission of a job, its plan, its script, and the command line that launched it."""
@@ -33,8 +33,8 @@ ENDS = "ends"
 STARTED, END = "started.json", "end.json"
 """Files of the record of a run on this machine: its process, and its exit code."""
 
-CANCELLED = "cancelled"
-"""File of a record: ``argosy cancel`` cancelled the job."""
+CANCELLED, CANCELLED_TASKS = "cancelled", "cancelled-tasks"
+"""Files of a record: ``argosy cancel`` cancelled the job, or the tasks of its array in the lines of the second file."""
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
@@ -184,6 +184,30 @@ def last_run(runs: Sequence[Run]) -> Run | None:
     """Return the run that decides how a job ended: the last one; for an array, a failed task if there is one."""
     last = {run.job: run for run in runs}
     return next((run for run in last.values() if run.code), runs[-1] if runs else None)
+
+
+def write_cancelled(record: Path, job: str) -> None:
+    """Note in a record that ``argosy cancel`` cancelled the job, or some tasks of its array: ``7_2``, ``7_[3-5]``."""
+    _, _, tasks = job.partition("_")
+    if not tasks:
+        write_text(record / CANCELLED, "")
+        return
+    with (record / CANCELLED_TASKS).open("a", encoding="utf-8") as file:
+        file.write(f"{tasks}\n")
+
+
+def is_cancelled(record: Path | None, job: str) -> bool:
+    """Return whether ``argosy cancel`` cancelled a job, or a task of its array.
+
+    When a whole array is cancelled, some of its tasks may have ended before.
+    """
+    if record is None:
+        return False
+    _, _, task = job.partition("_")
+    all_tasks = (record / CANCELLED).is_file() and not (task and read_runs(record))
+    return all_tasks or bool(
+        task and any(has_task(line, parse_int(task, -1)) for line in _text(record, CANCELLED_TASKS).splitlines())
+    )
 
 
 def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:

@@ -61,9 +61,14 @@ def copy_notes(runner: Runner, record: Path) -> None:
 
 
 def copy_output(runner: Runner, record: Path, path: str) -> str:
-    """Copy what was appended to a remote file since the last copy, and return the path of the copy."""
+    """Copy what was appended to a remote file since the last copy, and return the path of the copy.
+
+    The path is empty if that of the remote file is.
+    """
+    if not path:
+        return ""
     copy = record / f"{OUTPUT}{PurePosixPath(path).name}"
-    while path and _copy_growth(runner, path, copy):
+    while _copy_growth(runner, path, copy):
         pass
     return str(copy)
 

@@ -13,7 +13,7 @@ from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quo
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import resolve_name
-from argosy.jobs.query import find_job
+from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import (
     SUBMITTED,
     Submission,
@@ -33,7 +33,7 @@ from argosy.launch.submit import Launched, submission_environment
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile
 from argosy.slurm.calls import list_hosts
-from argosy.slurm.queries import is_job_id
+from argosy.slurm.queries import base_number, is_job_id
 from argosy.slurm.states import HALTED, RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
@@ -56,7 +56,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     Raises
     ------
     UsageError
-        If the job does not run, does not run on that node, or was not launched by Argosy.
+        If the job does not run, does not run on that node, was not launched by Argosy, or is an array of which several
+        tasks run.
     """
     if read_session(job, session) is not None:
         return attach_session(job, command, session)
@@ -65,6 +66,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:
         raise UsageError(f"job {job} is not running: it {facts.meaning}", hint=f"see 'argosy jobs show {job}'")
+    _refuse_several(facts)
     if facts.state in HALTED:
         raise UsageError(f"job {job} {facts.meaning}: Slurm starts nothing in it", hint="wait until it runs again")
     if not facts.record or not script.is_file():
@@ -84,9 +86,20 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
     always = read_plan(script.parent).get("step_options", ())
-    step = (*STEP, *always, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "bash", path)
+    step = (*STEP, *always, f"--jobid={facts.number or job}", "--export=ALL", *where, *_terminal(), "bash", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))
     return session.runner.run_foreground(Command(argv, env=dict(session.host.environment)))
+
+
+def _refuse_several(facts: JobFacts) -> None:
+    """Refuse an array of which several tasks run: srun would enter another one than that of these facts."""
+    if len(facts.running_tasks) > 1:
+        tasks = [task for task, _ in facts.running_tasks]
+        raise UsageError(
+            f"{len(tasks)} tasks of job {base_number(facts.id)} run",
+            evidence="\n".join(f"{task} on {nodes}" for task, nodes in facts.running_tasks),
+            hint=f"attach to one of them: argosy attach {tasks[0]}",
+        )
 
 
 def _resolve_job(session: Session, name: str) -> str:

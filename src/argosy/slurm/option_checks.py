@@ -231,7 +231,7 @@ def _refuse_other(word: str) -> None:
     ours = next((OUR_OPTIONS[form] for form in forms if form in OUR_OPTIONS), "")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
-            f"use {ours} instead of {word!r}",
+            f"use argosy's own {ours}" if word.partition("=")[0] == ours else f"use {ours} instead of {word!r}",
             evidence=f"--sbatch-arg {word}: sbatch would use this value, and the plan another one",
             hint=f"replace --sbatch-arg {word} with {ours}",
         )

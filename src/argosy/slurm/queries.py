@@ -60,12 +60,16 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 """The name is last, because it may contain a bar."""
 
 
-def plan_squeue(user: str = "") -> Argv:
+def plan_squeue(user: str = "", *, ended: bool = False) -> Argv:
     """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it.
+
+    With `ended`, jobs that ended in the last minutes are listed, too.
 
     Without ``--all``, squeue omits jobs in hidden partitions, and in those that the user may not use (squeue(1)).
     """
-    return ("squeue", "--all", "--noheader", "--format", SQUEUE_FORMAT, *(("--user", user) if user else ("--me",)))
+    states = ("--states=all",) if ended else ()
+    whose = ("--user", user) if user else ("--me",)
+    return ("squeue", "--all", "--noheader", *states, "--format", SQUEUE_FORMAT, *whose)
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
@@ -126,12 +130,13 @@ def plan_sacct(job: str) -> Argv:
 def parse_sacct(text: str, job: str) -> dict[str, str]:
     """Parse the reply to `plan_sacct` into scontrol's keys; empty for an unknown job.
 
-    The tasks of an array have rows of their own; the row of a failed task is preferred.
+    The tasks of an array have rows of their own; a task that failed comes first, then one that was cancelled.
     """
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
     whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
     tasks = [row for row in rows if row[0].startswith(f"{job}_")]
-    preferred = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    tasks.sort(key=lambda row: (row[1] == "COMPLETED", row[1].startswith("CANCELLED")))
+    preferred = [*whole[-1:], *tasks]
     if not preferred:
         return {}
     array, _, task = preferred[0][0].partition("_")

@@ -35,8 +35,15 @@ STATES: Mapping[str, tuple[str, str]] = {
     "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
     "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
     "REVOKED": (ENDED, "runs on another cluster of the federation"),
+    "UNKNOWN": (
+        ENDED,
+        "has left the queue, but how it ended is not known: Slurm does not list it, and no end was recorded",
+    ),
 }
-"""State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
+"""State of Slurm 22.05 to 25.05 (squeue(1)), or `FORGOTTEN` -> its kind, and its meaning for users."""
+
+FORGOTTEN = "UNKNOWN"
+"""State of a job that has left the queue, if neither Slurm nor the job's record knows its end."""
 
 
 HALTED = frozenset({"SUSPENDED", "STOPPED"})
@@ -60,11 +67,15 @@ OUT_OF_MEMORY_SIGNAL = 125
 """The signal number that Slurm invents for a job that ran out of memory: ``0:125`` (SIG_OOM in its slurm.h)."""
 
 
+KILLED = 137
+"""Exit code of a process that the kernel killed for its memory, with SIGKILL."""
+
+
 def exit_code_of_state(state: str, code: int) -> int:
     """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
     name = state_word(state)
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
-        return 137  # the kernel sent SIGKILL
+        return KILLED
     if code or name == "COMPLETED":
         return code
     return 143 if name in FROM_OUTSIDE else 1

@@ -284,3 +284,26 @@ def test_an_empty_list_says_how_to_see_the_jobs_that_have_ended(monkeypatch: pyt
     said = CliRunner().invoke(app, ("jobs",))
     assert said.stdout == "you have no waiting or running jobs\n"
     assert said.stderr == "those that have ended: argosy jobs --past 10\n"
+
+
+def test_past_jobs_without_a_recorded_end_have_the_end_that_slurm_still_knows(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in "123":
+        record(state, job, "3 0 3 n1 1000 1020\n" if job == "3" else "")
+    record(state, "4")
+    squeue = state / "bin/squeue"
+    squeue.parent.mkdir()
+    rows = "\n".join(
+        f"{job}|{job_state}|None|N/A|1|0:00|5:00|main||train"
+        for job, job_state in (("1", "CANCELLED"), ("3", "CANCELLED"), ("4_0", "RUNNING"), ("4_1", "COMPLETED"))
+    )
+    squeue.write_text(f"#!/bin/sh\ncase \" $* \" in *' --states=all '*) echo '{rows}' ;; esac\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
+    assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
+        "runs",
+        "ended with code 3 after 0:00:20 on n1",
+        "no end was recorded",
+        "was cancelled",
+    ]

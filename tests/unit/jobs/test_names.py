@@ -291,3 +291,27 @@ def test_a_file_with_a_similar_name_is_suggested(state: Path, tmp_path: Path, mo
     for name in ("train-12.out", "train-21.out"):
         said = ask("logs", name)
         assert said.exception.hint.startswith("to explain a file: argosy why train-12.out; ")  # type: ignore[union-attr]
+
+
+def array_task(task: str, state: str = "RUNNING") -> str:
+    facts = f"JobId=4{task} ArrayJobId=17 ArrayTaskId={task} JobState={state} Reason=None NodeList=n{task} StdOut=/x"
+    return f"{facts}\n"
+
+
+def test_attach_enters_the_task_of_an_array_that_runs_by_its_own_number(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/20260101-000000-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "submitted.json").write_text('{"job": "17", "site": "lab"}')
+    (folder / "attach.sh").touch()
+
+    def enter(job: str, *rows: str) -> list[str]:
+        runner = FakeRunner([(("scontrol", "show", "job"), Reply(0, "".join(rows), ""))])
+        attach(make_session(tmp_path, make_host("apptainer"), runner), job, ("id",))
+        return [word for word in runner.seen[-1].argv if word.startswith("--jobid=")]
+
+    assert enter("17", array_task("0", "COMPLETED"), array_task("2")) == ["--jobid=42"]
+    assert enter("17_2", array_task("2")) == ["--jobid=42"]
+    with pytest.raises(UsageError, match="2 tasks of job 17 run") as refused:
+        enter("17", array_task("1"), array_task("2"))
+    assert refused.value.evidence == "17_1 on n1\n17_2 on n2"
+    assert refused.value.hint == "attach to one of them: argosy attach 17_1"

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from argosy.cli.app import app
+from argosy.cli.cmd_jobs import follow_to_end
 from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
+from argosy.diagnostics.report.collect import collect_report
+from argosy.diagnostics.report.sections import name_state
+from argosy.diagnostics.verify.verify import verify_job
 from argosy.diagnostics.why.explain import explain_log
 from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
@@ -581,3 +587,160 @@ def test_a_failed_job_with_a_checkpoint_tells_how_to_continue(tmp_path: Path) ->
         facts.advice
         == "to continue from snap.pt, if the program wrote it, launch the job again with the same --checkpoint"
     )
+
+
+NO_ACCOUNTING = Reply(1, "", "Slurm accounting storage is disabled")
+
+
+def forgotten(tmp_path: Path, job: str = "7") -> JobFacts:
+    """Return the facts of a job that Slurm has forgotten, on a cluster without accounting."""
+    return find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), NO_ACCOUNTING)]), job)
+
+
+def test_a_forgotten_job_that_was_cancelled_while_it_waited_is_cancelled(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x/%j.out")
+    (record / "cancelled").touch()
+    facts = forgotten(tmp_path)
+    assert (facts.state, facts.kind, facts.code, facts.meaning) == ("CANCELLED", "ended", 143, "was cancelled")
+
+
+def test_a_forgotten_job_that_ran_and_was_cancelled_is_cancelled(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x/%j.out")
+    (record / "ends").write_text("7 0 143 n1 10 20\n")
+    assert forgotten(tmp_path).state == "FAILED"
+    (record / "cancelled").touch()
+    assert (forgotten(tmp_path).state, forgotten(tmp_path).code) == ("CANCELLED", 143)
+    (record / "ends").write_text("7 0 0 n1 10 20\n")
+    assert forgotten(tmp_path).verdict == "job 7 ended well (code 0)"  # it ended before scancel arrived
+
+
+def test_the_end_of_a_forgotten_job_that_nothing_recorded_is_not_known(tmp_path: Path) -> None:
+    record = write_record(tmp_path, f"{tmp_path}/%j.out")
+    facts = forgotten(tmp_path)
+    assert (facts.state, facts.kind, facts.code) == ("UNKNOWN", "ended", None)
+    assert facts.verdict == (
+        "job 7 has left the queue, but how it ended is not known: Slurm does not list it, and no end was recorded"
+    )
+    (tmp_path / "7.out").write_text("step 1\n")
+    assert b"".join(read_output(forgotten(tmp_path))) == b"step 1\n"
+    assert forgotten(tmp_path).code is None
+    (record / "first").write_text("7 0 3 n1 42\n")
+    facts = forgotten(tmp_path)
+    assert (facts.state, facts.code, facts.first and facts.first.rank) == ("FAILED", 42, 3)
+    (record / "first").unlink()
+    (tmp_path / "7.out").write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0\n")
+    assert forgotten(tmp_path).verdict.startswith("job 7 ran out of memory: request more with --mem (code 137)")
+
+
+@pytest.mark.parametrize("job", ["7_2", "7_1"])
+def test_a_forgotten_task_of_an_array_has_no_part_of_other_tasks(tmp_path: Path, job: str) -> None:
+    record = array_record(tmp_path)
+    (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
+    facts = forgotten(tmp_path, job)
+    assert (facts.id, facts.state, facts.code, facts.output) == (job, "UNKNOWN", None, "")
+    assert (facts.runs, facts.ranks, facts.first, facts.nodes) == ((), (), None, "")
+    with pytest.raises(UsageError, match=f"the output of job {job} is not known"):
+        list(read_output(facts))
+    (record / "submitted.json").write_text(json.dumps({"job": "7", "output": "/x/%A_%a.out"}))
+    assert forgotten(tmp_path, job).output == f"/x/{job}.out"
+
+
+def test_tasks_of_an_array_that_were_cancelled_while_they_waited_are_cancelled(tmp_path: Path) -> None:
+    record = array_record(tmp_path)
+    (record / "job.json").write_text('{"name": "train", "directives": ["--array=0-5"]}')
+    waits = Reply(0, array_row("2", "PENDING", tmp_path / "2").replace("JobState", "JobName=train JobState"), "")
+    runner = FakeRunner([(("scontrol",), waits)])
+    there = make_session(tmp_path, HOST, runner)
+    cancel_jobs(there, ("7_2",))
+    cancel_jobs(there, ("7_[4-5%1]",))
+    states = {task: forgotten(tmp_path, f"7_{task}").state for task in range(6)}
+    assert [task for task, state in states.items() if state == "CANCELLED"] == [2, 4, 5]
+    assert states[0] == "UNKNOWN"
+    assert not past_jobs(there, most=1)[0].is_cancelled  # the other tasks continue
+
+
+def test_the_commands_say_that_the_end_of_a_job_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = write_record(tmp_path, f"{tmp_path}/%j.out")
+    (tmp_path / "7.out").write_text("step 1\n")
+    (record / "ranks-n1").write_text("rank=0 host=n1 job=7\n")
+    replies: list[tuple[tuple[str, ...], Reply]] = [(("scontrol",), FORGOTTEN), (("sacct",), NO_ACCOUNTING)]
+    there = session(tmp_path, replies)
+    known = "job 7 has left the queue, but how it ended is not known"
+    assert follow_to_end(there, "7", every=0.01) == 125
+    assert known in capsys.readouterr().err
+    found = explain_log(there, "7")
+    assert found.end.startswith(known)
+    assert not found.hint
+    report = collect_report(there, "7")
+    assert report.summary.startswith(known.capitalize())
+    assert name_state(report) == "unknown"
+    _, verdict = verify_job(there, "7")
+    assert verdict.findings[0].evidence.startswith("it has left the queue, but how it ended is not known; the lines")
+    monkeypatch.setattr("argosy.cli.cmd_jobs.open_session", lambda **_: there)
+    shown = CliRunner().invoke(app, ("jobs", "show", "7")).output
+    assert "UNKNOWN (has left the queue" in shown
+    assert "code" not in shown
+
+
+def test_cancelled_tasks_of_an_array_are_not_failed_ones(tmp_path: Path) -> None:
+    rest = array_row("1", "CANCELLED", tmp_path / "1").replace("ArrayTaskId=1", "ArrayTaskId=1,3%1")
+    ran = array_row("0", "CANCELLED", tmp_path / "0", "0:15")
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rest + ran, ""))]), "7")
+    assert (facts.id, facts.state, facts.code) == ("7_0", "CANCELLED", 143)
+    assert (facts.failed_tasks, facts.failed_ranges) == ((), "")
+    failed = array_row("2", "FAILED", tmp_path / "2", "3:0") + array_row("4", "TIMEOUT", tmp_path / "4")
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, ran + rest + failed, ""))]), "7")
+    assert (facts.id, facts.code, facts.failed_ranges) == ("7_2", 3, "7_[2,4]")
+
+
+def test_of_an_arrays_tasks_in_the_accounting_the_failed_one_comes_before_a_cancelled_one(tmp_path: Path) -> None:
+    told = Reply(0, "7_0|CANCELLED by 9|0:15|n2|40\n7_1|FAILED|9:0|n1|41\n7_[2-5]|CANCELLED by 9|0:0||7\n", "")
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
+    assert (facts.id, facts.state, facts.code) == ("7_1", "FAILED", 9)
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark", "advice"),
+    [
+        ("6 0 3 n1 10 20\n", False, "its smoke run 6 failed: argosy why 6"),
+        ("", True, "its smoke run 6 was cancelled"),
+        ("", False, "it waited for its smoke run 6: argosy jobs show 6"),
+        ("6 0 0 n1 10 20\n", False, ""),
+    ],
+)
+def test_a_job_that_never_started_names_its_smoke_run(tmp_path: Path, ends: str, mark: bool, advice: str) -> None:  # noqa: FBT001 - a case
+    record = write_record(tmp_path, "/x/%j.out")
+    directives = ["--nodes=1", "--dependency=afterany:5,afterok:6", "--kill-on-invalid-dep=yes"]
+    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    smoke = tmp_path / "runs/20260101-000000-aaa"
+    smoke.mkdir()
+    (smoke / "submitted.json").write_text('{"job": "6"}')
+    (smoke / "ends").write_text(ends)
+    if mark:
+        (smoke / "cancelled").touch()
+    assert forgotten(tmp_path).advice == ""
+    (record / "command-line.sh").write_text("argosy launch x.sif --smoke-first -- python train.py\n")
+    assert forgotten(tmp_path).advice == advice
+    removed = shown("CANCELLED", tmp_path / "none").stdout.replace("NodeList=n1", "NodeList=(null)")
+    assert find_job(session(tmp_path, [(("scontrol",), Reply(0, removed, ""))]), "7").advice == advice
+    (record / "ends").write_text("7 0 1 n1 10 20\n")
+    assert forgotten(tmp_path).advice == ""
+
+
+def test_a_silent_controller_does_not_hide_the_recorded_end(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+    record = write_record(tmp_path, f"{tmp_path}/%j.out")
+    notes = io.StringIO()
+    runner = Telling(
+        output, [(shown("RUNNING", output), ""), (SILENT, ""), (SILENT, ""), (shown("COMPLETED", output), "")]
+    )
+    place = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(notes))
+    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert "the job may continue" in notes.getvalue()
+    (record / "ends").write_text("7 0 3 n1 10 20\n")
+    runner.asked, said = 0, notes.tell()
+    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert "its record says that it ended with code 3 on n1" in notes.getvalue()[said:]
+    assert "continue" not in notes.getvalue()[said:]

@@ -317,7 +317,8 @@ def test_shellcheck_finds_nothing_in_them() -> None:
         ("/a/%x-%j.out", "7", "/a/a%b c-7.out"),
         ("/a/%A/%u-%5j-%%.out", "7", "/a/7/ada-00007-%.out"),
         ("/a/%A_%3a.out", "7_2", "/a/7_002.out"),
-        ("/a/%j-%N.out", "7_2", "/a/%j-%N.out"),
+        ("/a/%j-%N.out", "7", "/a/7-%N.out"),
+        ("/a/%j-%N.out", "7_2", ""),
     ],
 )
 def test_the_output_of_a_job_that_slurm_has_forgotten_is_found(

@@ -93,6 +93,7 @@ def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
         ("--exclusive", "--exclusive"),
         ("--dependency=afterok:1", "--after"),
         ("--wrap=true", "the command after --"),
+        ("--requeue", "--requeue"),
         ("--part=debug", "--partition"),
         ("--tasks-per-node=2", "--ranks"),
         ("--exclusi", "--exclusive"),
@@ -102,7 +103,8 @@ def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
 def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         refuse_invalid_options(JobOptions(), (word,))
-    assert f"use {said} instead of" in str(caught.value)
+    same = word.partition("=")[0] == said
+    assert (f"use argosy's own {said}" if same else f"use {said} instead of {word!r}") in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _plan(record: str) -> LaunchPlan | None:
 
 def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
     """Find the known errors in the output of a job that did not end well."""
-    if not facts.output or not can_read(facts.output) or (facts.kind == ENDED and not facts.code):
+    if not facts.output or not can_read(facts.output) or (facts.kind == ENDED and facts.code == 0):
         return ()
     return explain_log(session, facts.output).errors
 

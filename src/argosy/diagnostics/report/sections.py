@@ -75,10 +75,12 @@ class FindingText(msgspec.Struct, frozen=True):
 
 
 def name_state(report: Report) -> str:
-    """Return ``ok``, ``warn`` if a check failed, ``fail`` or ``running``."""
+    """Return ``ok``, ``warn`` if a check failed, ``fail``, ``running``, or ``unknown`` if nothing recorded the end."""
     facts = report.case.facts
     if facts.kind != ENDED:
         return "running"
+    if facts.code is None:
+        return "unknown"
     if facts.code:
         return "fail"
     return "warn" if has_failed(report.case.findings) else "ok"
@@ -94,6 +96,7 @@ def describe_state(report: Report) -> str:
         "warn": f"! finished, but {count(failed, 'check')} failed",
         "fail": "✗ failed",
         "running": "… not ended",
+        "unknown": "? end not known",
     }[name_state(report)]
 
 
@@ -150,6 +153,8 @@ def _has_tasks(facts: JobFacts) -> bool:
 
 def _exit_codes(facts: JobFacts) -> str:
     """Return the exit code; that of the rank that failed first, and of the step if the other ranks changed it."""
+    if facts.code is None:
+        return "not known"
     step = facts.runs[-1].code if facts.runs and not _has_tasks(facts) else facts.code
     if facts.first is None or step == facts.code:
         return str(facts.code)
@@ -254,7 +259,7 @@ def describe_equal(report: Report) -> str:
     """Say what is equal to the last run that passed, or that there is none."""
     compared = report.case.compared
     if not compared.job:
-        if report.case.facts.code or name_state(report) == "warn":
+        if name_state(report) in {"fail", "warn", "unknown"}:
             return "No earlier run of this command passed its checks, so there is nothing to compare."
         return "This is the first run of this command that passed its checks, so there is nothing to compare."
     verb = "has" if len(compared.files) == 1 else "have"

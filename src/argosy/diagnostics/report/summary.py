@@ -41,6 +41,8 @@ def summarize(case: Case) -> str:
         reasons = SCRIPT_SAYS.findall(case.output)
         reason = f": {reasons[-1]}" if reasons else f" (code {facts.code})"
         return f"{name} failed before its first rank started{reason}{restarts}."
+    if facts.code is None:
+        return f"{name} {facts.meaning}{restarts}."
     if facts.code:
         return f"{name} {facts.meaning} (code {facts.code}){restarts}."
     speed = _compare_with_expected(case)

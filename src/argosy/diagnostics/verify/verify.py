@@ -93,11 +93,12 @@ def _of_job(verdict: Verdict, job: str) -> Verdict:
 
 def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
     """Add a finding for a job that failed or still runs: the other findings only cover the time until now."""
-    if not verdict.findings or (facts.kind == ENDED and not facts.code):
+    if not verdict.findings or (facts.kind == ENDED and facts.code == 0):
         return verdict
     meaning = facts.meaning.partition(":")[0]
-    if facts.code:
-        evidence = f"it {meaning} (code {facts.code}); the lines below cover the time before"
+    if facts.kind == ENDED:
+        code = "" if facts.code is None else f" (code {facts.code})"
+        evidence = f"it {meaning}{code}; the lines below cover the time before"
         end = Finding("end", State.UNKNOWN, evidence, f"see its output: argosy logs {facts.id}")
     else:
         end = Finding("end", State.UNKNOWN, f"it {meaning}; the lines below cover the time until now")

@@ -246,7 +246,7 @@ def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...
 
 def explain_job_end(session: Session, facts: JobFacts) -> str:
     """Render the first cause of a failed job with its fix; empty if no error is known or nothing failed."""
-    if not facts.code or not facts.output or not can_read(facts.output):
+    if facts.code == 0 or not facts.output or not can_read(facts.output):
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
     relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS_LEVELS]

@@ -70,8 +70,8 @@ class JobView(msgspec.Struct, frozen=True):
     """``waiting``, ``running`` or ``ended``."""
     meaning: str
     """Description of its state."""
-    code: int = 0
-    """Exit code of an ended job."""
+    code: int | None = 0
+    """Exit code of an ended job; None if it is unknown."""
     measured: float = 0.0
     """Time of the measurement in seconds since 1970; 0 if there was none."""
     nodes: tuple[NodeView, ...] = ()
