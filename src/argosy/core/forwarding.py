@@ -54,7 +54,9 @@ class Forwarder:
                     continue
                 if not (block := os.read(child.stderr.fileno(), 65536)):
                     return
-                os.write(2, block)
+                left = block
+                while left:  # a signal can end a write to a full pipe early
+                    left = left[os.write(2, left) :]
                 on_stderr(block)
 
     def _listen(self, *streams: int) -> bool:

@@ -173,8 +173,9 @@ def _take(
     seen: tuple[int, float] = (0, clock.now())
     while not _claim(path, mine):
         owner, stamp = read_owner(path)
-        if not stamp:
-            continue  # released meanwhile
+        if not stamp:  # released meanwhile, or the file system shows it to some calls only
+            clock.sleep(pause)
+            continue
         beats = stamp != seen[0] != 0
         if stamp != seen[0]:
             seen = (stamp, clock.now())

@@ -177,3 +177,10 @@ def _folder_error(folder: Path, evidence: str = "") -> ArgosyError:
     if not folder.is_dir():
         return UsageError(f"no such folder: {folder}", hint=f"create it first: mkdir -p {quote(str(folder))}")
     return CheckFailed(f"cannot write to {folder}", evidence=evidence, hint="choose another folder")
+
+
+def time_of_change(path: Path) -> float:
+    """Return the modification time; 0 if another process has removed the file meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0

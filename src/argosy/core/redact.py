@@ -19,7 +19,7 @@ SHORTEST_SECRET = 4
 
 # The lengths are bounded: a search from each letter of a long line would take time quadratic in its length.
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]{1,40})://(?P<login>[^/\s?#]*)@")
-_PATH_TOKEN = re.compile(r"(?<=/t/)[^/\s]+(?=/)")
+_PATH_TOKEN = re.compile(r"(?P<before>://[^/\s]{1,255}(?:/[^/\s]{1,255}){0,3}?/t/)[^/\s]+(?=/)")
 _QUERY = re.compile(
     r"(?i)(?P<name>[?&;](?:[a-z_-]{0,40}token|[a-z_-]{0,40}key|password|secret|sig(?:nature)?|x-amz-[a-z-]{1,40})=)[^&;#\s'\"]+"
 )
@@ -32,7 +32,7 @@ def redact(text: str) -> str:
     """
     text = _LOGIN.sub(_redact_login, text)
     text = _QUERY.sub(lambda found: found["name"] + STARS, text)
-    return _PATH_TOKEN.sub(STARS, text)
+    return _PATH_TOKEN.sub(lambda found: found["before"] + STARS, text)
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:

@@ -220,11 +220,14 @@ def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = 
     Parameters
     ----------
     mode
-        Access rights; None for those of the umask.
+        Access rights; None for those of the file that is replaced, else of the umask.
     force
         Whether to replace an existing file.
     """
     refuse_existing(path, force=force)
+    if mode is None:
+        with contextlib.suppress(OSError):
+            mode = stat.S_IMODE(path.stat().st_mode)
     data = text.encode(errors="surrogateescape")
     if not write_unnamed(path, data, mode, temporary=part_name(path)):
         with atomic_file(path, force=force, flush=False) as beside:

@@ -96,8 +96,7 @@ def parse_intel(text: str) -> tuple[GpuUse, ...]:
     for row in _rows(text):
         if "DeviceId" in row:
             head = row
-        elif head and len(row) == len(head):
-            cells = dict(zip(head, row, strict=True))
+        elif head and len(row) == len(head) and (cells := dict(zip(head, row, strict=True)))["DeviceId"].isdecimal():
             used, share = (
                 _bytes(cells.get("GPU Memory Used (MiB)", "")),
                 parse_float(cells.get("GPU Memory Utilization (%)", "")),

@@ -19,7 +19,7 @@ from string import Template
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.os_errors import time_of_change, translate_os_errors
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -146,14 +146,7 @@ def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
 
 def _newest(folder: Path) -> Path | None:
     files = [path for path in _image_files(folder) if not path.is_symlink()]
-    return max(files, key=_time_of_change, default=None)
-
-
-def _time_of_change(path: Path) -> float:
-    """Return the modification time; 0 if another process has removed the file meanwhile."""
-    with suppress(FileNotFoundError):
-        return path.stat().st_mtime
-    return 0.0
+    return max(files, key=time_of_change, default=None)
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -249,12 +242,12 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
         If there is no such image, or the alias is the name of an image.
     """
     target = _image_file(image, session)
-    link = new_file(alias, session)
-    link = link.with_suffix(target.suffix) if target.suffix else link
-    if link.exists() and not link.is_symlink():
+    link = with_image_suffix(new_file(alias, session), target.suffix)
+    image_there = next((each for each in (link, *other_files(link)) if each.exists() and not each.is_symlink()), None)
+    if image_there:
         raise UsageError(
             f"cannot create the alias {alias}: an image has this name",
-            evidence=str(link),
+            evidence=str(image_there),
             hint=f"choose another name, or remove the image: argosy images rm {alias}",
         )
     if link == target or link.absolute() == target.absolute():
@@ -263,7 +256,20 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
     words = os.path.relpath(target, link.parent) if inside else str(target)
     with editing(link, waiting=session.waiting):
         write_link(link, words)
+        for other in other_files(link):
+            other.unlink(missing_ok=True)
     return link, target
+
+
+def with_image_suffix(path: Path, suffix: str) -> Path:
+    """Return the file of a name in the catalog, with a suffix by which the catalog finds it."""
+    return path.with_suffix(suffix) if suffix in IMAGE_SUFFIXES else path
+
+
+def other_files(path: Path) -> list[Path]:
+    """Return the existing files that the catalog may find for the name of another one: those with other suffixes."""
+    others = (path.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix != path.suffix)
+    return [each for each in others if os.path.lexists(each)]
 
 
 def _image_file(image: str, session: Session) -> Path:

@@ -137,8 +137,6 @@ def _memo(part: FilePart, cache: Path) -> Path:
 
 @lru_cache
 def _hash_part(part: FilePart) -> str:
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
-
     total = hashlib.sha256()
     with open(part.path, "rb") as file:  # noqa: PTH123 - likewise
         for offset, size in part.spans:

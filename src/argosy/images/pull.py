@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
-from argosy.images.catalog import new_file
+from argosy.images.catalog import new_file, other_files, with_image_suffix
 from argosy.images.find import find_image
 from argosy.images.formats import OutputFormat, refuse_suffix
 from argosy.images.identify import Kind, identify_file
@@ -40,7 +40,9 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
     """
     name = guess_name(request.image) if request.name is None else request.name
     wanted = request.output or new_file(name, session)
-    refuse_existing(wanted, force=request.force)
+    replaced = () if request.output else (wanted, *other_files(wanted))
+    for file in replaced or (wanted,):
+        refuse_existing(file, force=request.force)
     source = find_image(request.image, session)
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
@@ -48,7 +50,7 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
     if request.output:
         squashfs = identify_file(source).kind is Kind.SQUASHFS
         refuse_suffix(request.output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
-    path = wanted if request.output or not source.suffix else wanted.with_suffix(source.suffix)
+    path = wanted if request.output else with_image_suffix(wanted, source.suffix)
     open_image(source)
     with editing(path, waiting=session.waiting), atomic_file(path, force=request.force) as beside:
         if source.is_relative_to(session.paths.cache):
@@ -56,6 +58,9 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
         else:
             shutil.copyfile(source, beside)
         size = beside.stat().st_size
+    for file in replaced:
+        if file != path:
+            file.unlink(missing_ok=True)
     return path, size
 
 

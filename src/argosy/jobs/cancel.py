@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.session import Session
 from argosy.jobs.names import JOB, LAST, find_named, last_launch, unknown_name
 from argosy.jobs.query import ask_job, list_jobs
@@ -84,7 +84,8 @@ def _resolve(session: Session, job: str) -> str:
         return job
     if job == LAST:
         return _resolve_last(session)
-    alive = {**_list_alive(session, job), **_list_alive_by_ssh(session, job)}
+    here = _list_alive(session, job)
+    alive = {**here, **_list_alive_by_ssh(session, job, is_optional=bool(here))}
     if len(alive) > 1:
         numbers = sorted(alive, key=int, reverse=True)
         raise UsageError(
@@ -123,8 +124,14 @@ def _list_alive(session: Session, name: str) -> dict[str, str]:
         return {}
 
 
-def _list_alive_by_ssh(session: Session, name: str) -> dict[str, str]:
-    """Return the waiting and running jobs with a name that were submitted by ssh; one question for each cluster."""
+def _list_alive_by_ssh(session: Session, name: str, *, is_optional: bool) -> dict[str, str]:
+    """Return the waiting and running jobs with a name that were submitted by ssh; one question for each cluster.
+
+    Parameters
+    ----------
+    is_optional
+        Whether a cluster that does not answer is left out.
+    """
     records: dict[str, dict[str, Path]] = {}
     for launch in find_named(session, name):
         host = read_submission(launch.record).ssh
@@ -133,8 +140,13 @@ def _list_alive_by_ssh(session: Session, name: str) -> dict[str, str]:
     alive: dict[str, str] = {}
     for jobs in records.values():
         there = session_of(session, next(iter(jobs.values())))
-        # The user may have another name there.
-        rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
+        try:
+            # The user may have another name there.
+            rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
+        except ArgosyError:
+            if not is_optional:
+                raise
+            continue
         alive |= _describe(row for row in rows if base_number(row.id) in jobs)
     return alive
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
+from argosy.core.os_errors import time_of_change
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
@@ -83,7 +84,7 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
             kind, code, meaning = ENDED, 1, "was killed"
     files = _logs_of_ranks(record)
     # The rank that failed first stopped writing first.
-    first = min(files, key=lambda each: Path(each).stat().st_mtime, default="")
+    first = min(files, key=lambda each: time_of_change(Path(each)), default="")
     advice = f"its output was not recorded; run it again: {recording_command(record)}"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,

@@ -145,7 +145,7 @@ def follow_job(
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
     pause = pause or polling_seconds(read_plan(facts.record))
-    reason, wait, is_silent = "", pause, False
+    reason, wait, is_silent, has_asked = "", pause, False, False
     while True:
         reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
@@ -154,10 +154,12 @@ def follow_job(
             return facts
         wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
         asked = time.monotonic()
-        while time.monotonic() < asked + wait and (is_silent or not _has_recorded_end(facts)):
+        # The recorded end of a run ends this wait once: Slurm may need minutes to complete the job.
+        while time.monotonic() < asked + wait and (is_silent or has_asked or not _has_recorded_end(facts)):
             time.sleep(min(SHORTEST_PAUSE, wait))
             if copied.catch_up(facts):
                 wait = pause
+        has_asked = _has_recorded_end(facts)
         before, facts = facts, _ask_again(session, job, facts)
         is_silent = facts is before
 
@@ -175,7 +177,7 @@ def _has_recorded_end(facts: JobFacts) -> bool:
     file = Path(facts.record, ENDS) if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return False
 
 

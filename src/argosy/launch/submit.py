@@ -64,11 +64,11 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write its record, and start it on this machine or submit it."""
     folder = new_record_folder(session)
     plan = prepare_launch(request, session, record=str(folder))
+    if plan.is_job and not request.in_allocation and not request.no_check:
+        refuse_shared_checkpoint(plan, session)
     if request.logs:
         with translate_os_errors(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
-    if plan.is_job and not request.in_allocation and not request.no_check:
-        refuse_shared_checkpoint(plan, session)
     note_target(session, plan, in_allocation=request.in_allocation)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)

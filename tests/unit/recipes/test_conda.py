@@ -331,7 +331,7 @@ class TestActivation:
             tmp_path=tmp_path,
         )
         assert "export DATA=/opt/argosy/env/share\n" in script
-        assert "PATH=/opt/argosy/env/bin:/opt/argosy/env/more" in script
+        assert "PATH=/opt/argosy/env/more:/opt/argosy/env/bin" in script
         assert "export A=file\n" in script
         assert not re.search("BACKUP|_hidden|VIRTUAL_ENV|package", script)
 

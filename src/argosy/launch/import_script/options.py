@@ -100,6 +100,10 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether the script computes the number of ranks, so that it is not known."""
 
 
+COUNT = re.compile(r"\d+(\(.*)?")
+"""The number at the end of a request for GPUs; other words are the type, also that of a part of a GPU, ``1g.10gb``."""
+
+
 class Options:
     """Options of ``#SBATCH`` lines, or of srun (`of_step`), with the keys and the shape that they give.
 
@@ -234,10 +238,12 @@ class Options:
             self.keys.setdefault("sbatch_arg", []).append(f"--gres={','.join(others)}")
         if not gpus:
             return Fate.KEPT, f'sbatch_arg = ["--gres={value}"]'
+        if len(gpus) > 1:
+            return Fate.UNTRANSLATED, "a job has GPUs of one type: write gpus_per_node and gpu_type into the table"
         words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
         words = [word for word in words if word]
-        count = parse_int(words[-1].partition("(")[0], default=1) if words else 1
-        kind = next((word for word in words if not word[0].isdigit()), "")
+        count = parse_int(words.pop().partition("(")[0], default=1) if words and COUNT.fullmatch(words[-1]) else 1
+        kind = words[0] if words else ""
         field = "gpus" if name == "gpus" else "gpus_per_node"
         changed: dict[str, Any] = {field: count, "gpu_type": kind or shape.gpu_type}
         self.shape = replace(shape, **changed)
