@@ -99,10 +99,11 @@ def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
     The record has the job numbers of the tasks but not their indices, so files with any index match.
     """
     numbers = list(dict.fromkeys(run.job for run in read_runs(record)))
-    if "_" in job or numbers in ([], [job]):
+    names_task = re.search(r"%\d*a", read_submission(record).output.replace("%%", ""))
+    if "_" in job or (numbers in ([], [job]) and not names_task):
         return ()
-    patterns = dict.fromkeys(find_output(record, f"{job}_\0", user, number) for number in numbers)
-    globs = (re.sub("0*\0", "*", glob.escape(pattern)) for pattern in patterns)
+    patterns = dict.fromkeys(find_output(record, f"{job}_\0", user, number) for number in numbers or [""])
+    globs = (re.sub("0*\0", "*", glob.escape(pattern)) for pattern in patterns if pattern)
     found = {file for each in globs for file in glob.glob(each)}  # noqa: PTH207 - text to text
     return tuple(sorted(found, key=lambda file: [(len(part), part) for part in re.findall(r"\d+|\D+", file)]))
 

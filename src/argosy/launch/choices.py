@@ -259,7 +259,9 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     request, target, host = context.request, context.target, context.host
     folder = request.options.chdir or host.cwd
     folder = folder if folder.startswith("/") else ""  # Slurm resolves a relative output file from --chdir
-    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-%j.out"))
+    # Slurm gives each task a number of its own when it starts; without Slurm, nobody can tell which task has it.
+    number = "%A_%a" if request.options.array else "%j"
+    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))
     if request.in_allocation:
         return replace(request.options, output=output), ()
     by_user = choose_defaults(request.options, host.environment)

@@ -184,7 +184,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
         ((*DAWN, "--script", "no/dir/job.sh", "--", "true"), 2, "mkdir -p no/dir"),
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
-        ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "use --nodes instead of"),
+        ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "use argosy's own --nodes"),
         (("sites", "show", "nowhere"), 3, "unknown site 'nowhere'"),
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-c or lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "cannot find the site profile no-such/place.toml"),

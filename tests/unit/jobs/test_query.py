@@ -182,6 +182,16 @@ def test_outputs_of_an_array_are_found_after_slurm_forgot_it(pattern: str, tmp_p
     assert sorted(re.findall(r"^\d+$", said, re.MULTILINE)) == ["10", "11", "2"]
 
 
+@pytest.mark.parametrize("ends", ["", "7 0 0 n1 10 20\n"])
+def test_outputs_of_tasks_are_found_by_the_number_of_the_array(ends: str, tmp_path: Path) -> None:
+    record = write_record(tmp_path, f"{tmp_path}/%A_%a.out")
+    (record / "ends").write_text(ends)
+    for task in "012":
+        (tmp_path / f"7_{task}.out").touch()
+    (tmp_path / "8_0.out").touch()
+    assert [Path(file).name for file in forgotten(tmp_path).outputs] == ["7_0.out", "7_1.out", "7_2.out"]
+
+
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_the_lines_of_one_rank_lose_their_label(block: int) -> None:
     text = b" 3: one\n13: no\n3: 3: two\n[3] three\nplain\n33: no\n 3:\n"

@@ -464,6 +464,14 @@ def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None
     assert ran.stdout.strip().endswith(f"sh {tmp_path}/attach.sh id")
 
 
+def test_the_default_output_of_an_array_has_the_number_of_the_array_and_the_task() -> None:
+    made = plan(name="n", options=JobOptions(array="0-3"))
+    assert next(line for line in made.directives if line.startswith("--output=")).endswith("/n-%A_%a.out")
+    assert plan(name="n").output.endswith("/n-%j.out")
+    given = plan(name="n", options=JobOptions(array="0-3", output="/a/%j.out"))
+    assert "--output=/a/%j.out" in given.directives
+
+
 def test_the_folders_of_output_and_error_are_made() -> None:
     made = plan(name="n", options=JobOptions(output="/a/%x/%j.out", error="/b/%u/%j.err"))
     assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
