@@ -225,9 +225,8 @@ def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = 
         Whether to replace an existing file.
     """
     refuse_existing(path, force=force)
-    if mode is None:
-        with contextlib.suppress(OSError):
-            mode = stat.S_IMODE(path.stat().st_mode)
+    with contextlib.suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode) if mode is None else mode
     data = text.encode(errors="surrogateescape")
     if not write_unnamed(path, data, mode, temporary=part_name(path)):
         with atomic_file(path, force=force, flush=False) as beside:

@@ -297,3 +297,16 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 @given(st.builds(Owner, *[st.text()] * 2, st.integers(), *[st.text()] * 4))
 def test_a_record_of_any_owner_never_counts_as_alive_here_unless_it_is_this_boot(owner: Owner) -> None:
     assert is_alive(owner) is None
+
+
+def test_a_link_that_leads_nowhere_is_waited_for_with_pauses(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.symlink_to(tmp_path / "nowhere")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        path.unlink(missing_ok=True)
+
+    with hold_lock(path, what="w", waiting=nobody_waits, clock=Clock(lambda: 0.0, sleep)):
+        assert pauses

@@ -17,6 +17,7 @@ import pytest
 
 from argosy.core import idle
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
+from argosy.core.forwarding import Forwarder
 from argosy.core.idle import TIMED_OUT
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
 from argosy.core.worker_threads import WorkerThreads
@@ -309,3 +310,19 @@ def _interrupt_a_worker() -> Future[Reply]:
 
 def test_an_interrupt_ends_the_programs_of_worker_threads() -> None:
     assert _interrupt_a_worker().result().code == 128 + signal.SIGTERM
+
+
+def test_errors_are_copied_whole_if_a_signal_ends_a_write_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = b""
+
+    def short(handle: int, data: bytes) -> int:
+        nonlocal told
+        assert handle == 2
+        told += data[:7]
+        return len(data[:7])
+
+    with subprocess.Popen(("/bin/sh", "-c", "echo a long message >&2"), stderr=subprocess.PIPE) as child:
+        monkeypatch.setattr(os, "write", short)
+        blocks: list[bytes] = []
+        Forwarder().copy_errors(child, blocks.append)
+    assert told == b"".join(blocks) == b"a long message\n"

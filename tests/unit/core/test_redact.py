@@ -33,6 +33,8 @@ def test_a_login_is_split_off_whole(user: str, password: str) -> None:
         ("ssh://me:word@example.org/a.git", "ssh://***@example.org/a.git"),
         ("https://TOKEN@example.org/a", "https://***@example.org/a"),
         ("https://example.org/t/tk-123/channel", "https://example.org/t/***/channel"),
+        ("https://example.org/conda/t/tk-123/channel", "https://example.org/conda/t/***/channel"),
+        ("/scratch/t/ada/environment.yml", "/scratch/t/ada/environment.yml"),
         ("https://example.org/a?sig=abc&x=1", "https://example.org/a?sig=***&x=1"),
         ("https://example.org/a?private_token=abc", "https://example.org/a?private_token=***"),
         ("numpy @ https://example.org/numpy.whl", "numpy @ https://example.org/numpy.whl"),

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -461,3 +462,14 @@ def test_an_answer_that_cannot_be_stored_is_returned(tmp_path: Path) -> None:
     assert remember_text(tmp_path, ask) == "answer", "a folder has the name of the file"
     assert [remember_text(tmp_path / "cache/answer", ask) for _ in range(3)] == ["answer"] * 3
     assert len(asked) == 2
+
+
+def test_a_file_that_is_replaced_keeps_its_access_rights(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("old")
+    for mode in (0o600, 0o664):
+        file.chmod(mode)
+        write_text(file, "new")
+        assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", mode)
+    write_text(file, "own", mode=0o640)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640

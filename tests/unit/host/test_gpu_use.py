@@ -66,6 +66,7 @@ def test_intel() -> None:
         "No devices were found",
         "{broken",
         "Error: Device not found",
+        "Timestamp, DeviceId, GPU Utilization (%)\n12:00:00, N/A, 55.2\n",
     ],
 )
 def test_a_tool_that_fails_reports_nothing(text: str) -> None:

@@ -132,6 +132,33 @@ def test_two_processes_may_remove_one_image(session: Session, tmp_path: Path, mo
     assert [removed.bytes for removed in remove_images(["a:1"], session)] == [0]
 
 
+def test_an_alias_has_one_file_whatever_its_targets_are_and_hides_no_image(session: Session) -> None:
+    (images,) = session.paths.images
+    (images / "new.sqsh").write_bytes(b"new")
+    (images / "odd_2.9").write_bytes(b"odd")
+    for image, file in (("b", "prod.sif"), ("new", "prod.sqsh"), (str(images / "odd_2.9"), "prod.sif")):
+        link, target = tag_image(image, "prod", session)
+        assert find_in_catalog("prod", session) == link == images / file
+        assert [path.name for path in images.glob("prod*")] == [file]
+        assert link.resolve() == target
+    with pytest.raises(UsageError, match="an image has this name"):
+        tag_image("new", "b", session)
+
+
+def test_a_copied_image_is_found_by_its_name_whatever_its_file_was_called(session: Session, tmp_path: Path) -> None:
+    (images,) = session.paths.images
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    run_pack(session, tree, tmp_path / "foo.sqsh", time=1)
+    shutil.copy(tmp_path / "foo.sqsh", tmp_path / "foo.img")
+    path, _ = pull_image(PullRequest(str(tmp_path / "foo.img"), "foo"), session)
+    assert find_in_catalog("foo", session) == path
+    with pytest.raises(UsageError, match="exists"):
+        pull_image(PullRequest(str(tmp_path / "foo.sqsh"), "b"), session)
+    path, _ = pull_image(PullRequest(str(tmp_path / "foo.sqsh"), "b", force=True), session)
+    assert find_in_catalog("b", session) == path == images / "b.sqsh"
+
+
 def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> None:
     for wanted in ("a:1", "a:2"):
         link, target = tag_image(wanted, "stable", session)

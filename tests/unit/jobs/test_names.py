@@ -235,6 +235,14 @@ def test_living_jobs_that_were_submitted_by_ssh_count_and_are_asked_for_in_one_q
     assert len([each for each in runner.seen if each.argv[0] == "ssh"]) == 1
 
 
+def test_a_cluster_that_does_not_answer_keeps_no_job_here_from_being_cancelled(tmp_path: Path) -> None:
+    silent = (("ssh",), Reply(255, "", "ssh: Could not resolve hostname far"))
+    here = (("squeue",), Reply(0, row("55", name="train"), ""))
+    session, _ = place(tmp_path, FakeRunner([silent, here, shown("55")]))
+    record(tmp_path, 1, "5", ssh="far", there="/r")
+    assert "job 55 is cancelled" in cancel_jobs(session, ("train",))[0]
+
+
 def test_the_last_launch_can_be_cancelled_unless_it_is_not_a_job_of_its_own(tmp_path: Path) -> None:
     session, _ = place(tmp_path, FakeRunner([shown("7")]))
     record(tmp_path, 1, "7")

@@ -6,6 +6,8 @@ import errno
 import io
 import json
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -737,6 +739,25 @@ def test_a_job_that_never_started_names_its_smoke_run(tmp_path: Path, ends: str,
     assert find_job(session(tmp_path, [(("scontrol",), Reply(0, removed, ""))]), "7").advice == advice
     (record / "ends").write_text("7 0 1 n1 10 20\n")
     assert forgotten(tmp_path).advice == ""
+
+
+def test_a_job_that_slurm_completes_for_long_is_not_asked_for_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "7.out"
+    record = write_record(tmp_path, str(output))
+    (record / "ends").write_text("7 0 0 n1 10 20\n")
+    runner = Telling(output, [*[(shown("COMPLETING", output), "")] * 5, (shown("COMPLETED", output), "")])
+    pauses: list[int] = []
+    wait = threading.Event().wait
+
+    def sleep(seconds: float) -> None:
+        pauses.append(runner.asked)
+        wait(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=io.BytesIO())
+    assert {2, 3, 4, 5} <= {*pauses}
 
 
 def test_a_silent_controller_does_not_hide_the_recorded_end(tmp_path: Path) -> None:

@@ -100,10 +100,6 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether the script computes the number of ranks, so that it is not known."""
 
 
-COUNT = re.compile(r"\d+(\(.*)?")
-"""The number at the end of a request for GPUs; other words are the type, also that of a part of a GPU, ``1g.10gb``."""
-
-
 class Options:
     """Options of ``#SBATCH`` lines, or of srun (`of_step`), with the keys and the shape that they give.
 
@@ -231,7 +227,7 @@ class Options:
             return Fate.REPLACED, "the job's own number"
         if "$" in value:
             return Fate.UNTRANSLATED, "the script computes the number: write it into the table as gpus_per_node"
-        parts = value.split(",")
+        parts = re.sub(r"\(.*?\)", "", value).split(",")  # without the sockets
         gpus = [part for part in parts if name != "gres" or re.match(r"(gres[:/])?gpu\b", part)]
         others = [part for part in parts if part not in gpus]
         if others:
@@ -242,7 +238,7 @@ class Options:
             return Fate.UNTRANSLATED, "a job has GPUs of one type: write gpus_per_node and gpu_type into the table"
         words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
         words = [word for word in words if word]
-        count = parse_int(words.pop().partition("(")[0], default=1) if words and COUNT.fullmatch(words[-1]) else 1
+        count = parse_int(words.pop(), default=1) if words and words[-1].isdecimal() else 1
         kind = words[0] if words else ""
         field = "gpus" if name == "gpus" else "gpus_per_node"
         changed: dict[str, Any] = {field: count, "gpu_type": kind or shape.gpu_type}

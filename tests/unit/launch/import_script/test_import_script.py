@@ -708,6 +708,22 @@ def test_ranks_keep_their_own_gpus(lines: str, start: str, expected: list[str] |
     assert import_script("s.sh", text).jobs[0].keys.get("sbatch_arg") == expected
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("gpu:1g.10gb:1", (1, "1g.10gb")),
+        ("gpu:a100_1g.5gb", (1, "a100_1g.5gb")),
+        ("gpu:a100:4(S:0-1)", (4, "a100")),
+        ("gpu:2", (2, None)),
+        ("gpu", (1, None)),
+        ("gpu:a100:2,gpu:v100:2", (None, None)),
+    ],
+)
+def test_a_request_for_gpus_keeps_its_number_and_type(asked: str, expected: tuple[int | None, str | None]) -> None:
+    keys = import_script("s.sh", f"#!/bin/bash\n#SBATCH --gres={asked}\nsrun ./a\n").jobs[0].keys
+    assert (keys.get("gpus_per_node"), keys.get("gpu_type")) == expected
+
+
 @pytest.mark.parametrize("name", sorted(SAME_NAME))
 def test_an_option_that_launch_and_sbatch_share_becomes_a_key(name: str) -> None:
     values = {"mem": "60G", "mem-per-gpu": "60G", "array": "0-9", "mail-type": "END", "time": "1:00", "signal": "USR2"}
