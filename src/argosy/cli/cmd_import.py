@@ -76,7 +76,9 @@ def import_job(
     else:
         click.echo(f"\n{output}: {', '.join(f'[job.{each.name}]' for each in imported.jobs)}")
     if not lost and any(each.keys["image"] == BARE_PREFIX for each in imported.jobs):
-        click.echo(f'image = "{BARE_PREFIX}": without a container, as in the script; to use one, put its image there')
+        click.echo(
+            f"\nThe jobs run without a container, as in the script. To use one, replace {BARE_PREFIX} by its image."
+        )
     is_known = site or configured_site("", os.environ) or len(sites_here(host)) == 1
     launch = f"argosy launch {quote(imported.jobs[0].name)} {'' if is_known else '--site NAME '}--dry-run"
     if lost:

@@ -33,6 +33,7 @@ from argosy.launch.import_script.options import (
     numbered_text,
     numbered_words,
     shape_keys,
+    with_implied_nodes,
 )
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
@@ -53,7 +54,8 @@ def make_job(
     step = Options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
-    shape = _shape_of(step.shape, program)
+    asked = with_implied_nodes(step.shape)
+    shape = _shape_of(asked, program)
     numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     own_folder = bool(program.keys.get("workdir"))
@@ -89,7 +91,8 @@ def make_job(
         *default_notes(statement_words(statement), state.values, state.conditional),
         *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
-        *_node_notes(step.shape, program),
+        *_node_notes(asked, program),
+        *_implied_nodes(step.shape, asked),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
@@ -202,6 +205,12 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
             Fate.UNTRANSLATED,
             "the script starts the program on one node; the job starts it on all",
         )
+
+
+def _implied_nodes(shape: Shape, asked: Shape) -> Iterator[Note]:
+    """Report the number of nodes if the script does not name it."""
+    if asked.nodes != shape.nodes:
+        yield f"nodes = {asked.nodes}", Fate.KEPT, "Slurm counts them: all tasks or GPUs, divided by those of a node"
 
 
 def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:

@@ -303,6 +303,13 @@ def correct_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> Transl
     return option
 
 
+def with_implied_nodes(shape: Shape) -> Shape:
+    """Return a shape with the nodes that Slurm counts if the script does not: for all tasks or all GPUs (sbatch(1))."""
+    pairs = ((shape.ntasks, shape.ntasks_per_node), (shape.gpus, shape.gpus_per_node))
+    nodes = max((-(-total // each) for total, each in pairs if each), default=0)
+    return replace(shape, nodes=nodes) if nodes > 1 and not shape.nodes else shape
+
+
 def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
     """Return the keys for a shape.
 
@@ -349,7 +356,7 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
         keys["ranks"] = processes
     else:
         keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
-        if not (tasks or shape.gpus_per_task or shape.computed_ranks) and (gpus_per_node or shape.gpus):
+        if not (tasks or shape.gpus_per_task or shape.computed_ranks) and (gpus or shape.nodes):
             keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
     keys["cpus_per_rank"] = cores
     return {key: value for key, value in keys.items() if value}

@@ -138,4 +138,4 @@ def test_a_job_without_a_container_is_pointed_out(tmp_path: Path, start: str, *,
     script.write_text(f"#!/bin/bash\n#SBATCH --nodes=1\n{start}\n")
     said = CliRunner().invoke(app, ("import", str(script), "--site", "lumi-g", "-o", str(project)))
     assert said.exit_code == 0
-    assert ('image = "bare:": without a container' in said.output) is says
+    assert ("The jobs run without a container" in said.output) is says
