@@ -91,8 +91,7 @@ def make_job(
         *default_notes(statement_words(statement), state.values, state.conditional),
         *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
-        *_node_notes(asked, program),
-        *_implied_nodes(step.shape, asked),
+        *_node_notes(step.shape, asked, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
@@ -191,9 +190,17 @@ def _literal_variables(script: Word) -> Iterator[Note]:
             yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 
-def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
-    """Report programs that the script starts on another number of nodes than the job."""
-    nodes = max(1, shape.nodes)
+def _node_notes(shape: Shape, asked: Shape, program: Program) -> Iterator[Note]:
+    """Report nodes that the script does not count itself, and programs that it starts on others than the job.
+
+    Parameters
+    ----------
+    asked
+        The shape with the nodes that Slurm counts.
+    """
+    nodes = max(1, asked.nodes)
+    if asked.nodes != shape.nodes:
+        yield f"nodes = {nodes}", Fate.KEPT, "Slurm counts them: all tasks or GPUs, divided by those of a node"
     if nodes > 1 and not program.launcher:
         yield "nodes = 1", Fate.UNTRANSLATED, ONCE
     elif program.nodes_option and parse_int(program.nodes_option.value) not in {0, nodes}:
@@ -205,12 +212,6 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
             Fate.UNTRANSLATED,
             "the script starts the program on one node; the job starts it on all",
         )
-
-
-def _implied_nodes(shape: Shape, asked: Shape) -> Iterator[Note]:
-    """Report the number of nodes if the script does not name it."""
-    if asked.nodes != shape.nodes:
-        yield f"nodes = {asked.nodes}", Fate.KEPT, "Slurm counts them: all tasks or GPUs, divided by those of a node"
 
 
 def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:
