@@ -13,7 +13,7 @@ from argosy.core.parse import parse_int
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.launchers.launcher import complete_torchrun
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.slurm.script_words import Part
+from argosy.slurm.script_words import Part, source_text
 
 
 class _Known(NamedTuple):
@@ -188,6 +188,9 @@ MPI_RANKS = {
 RANKS_ON_NODE = re.compile(r"ppr:(\d+):node\b")
 """Value of ``--map-by`` with the number of ranks on each node (Open MPI)."""
 
+UNKNOWN = re.compile(r"\$(?!\()")
+"""Beginning of a variable or an argument of the script; each rank finds the program of ``$(which PROGRAM)``."""
+
 MPI_COUNTS = {"mca": 2, "gmca": 2, "genv": 2, "env": 2, "pmixmca": 2, "prtemca": 2}
 """Number of values of the options that take more than one."""
 
@@ -220,6 +223,15 @@ def read_srun(program: Program) -> None:
             case _:
                 kept.append(option)
     program.step_options = tuple(kept)
+    _note_unknown_word(program)
+
+
+def _note_unknown_word(program: Program) -> None:
+    """Record an obstacle if the options end with a variable of unknown value: it may be an option or the program."""
+    first = [part for part in (program.words or ((),))[0] if part.text]
+    if first and all(UNKNOWN.match(source_text((part,))) for part in first):
+        word = program.texts[0]
+        program.obstacle = f"the script does not say whether {word} is an option or the program: write its value"
 
 
 def read_mpirun(program: Program) -> None:
@@ -250,6 +262,7 @@ def read_mpirun(program: Program) -> None:
             )
         at += 1 + takes
     program.skip(at)
+    _note_unknown_word(program)
     if ":" in program.texts:
         program.obstacle = OTHER_PROGRAMS
 

@@ -908,3 +908,33 @@ def test_the_name_of_an_array_is_its_first_element() -> None:
     assert command("A=(1 2)", line)[2:] == ["1", "1", "1", "2", "1", "2"]
     assert command("A=(1 2)", "A+=(3)", 'srun python t.py "${A[@]}"')[2:] == ["1", "2", "3"]
     assert command("A=(1 2)", 'B="${A[*]}"', "srun python t.py $B")[-1] == "A=(1 2); exec python t.py ${A[*]}"
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ('srun -l "${ARGS[@]}" torchrun a.py', "${ARGS[@]}"),
+        ("mpirun ${FLAG} ${HOSTS} --mca btl self ./a", "${FLAG}"),
+        ("mpirun -np 4 $OPTIONS ./a", "${OPTIONS}"),
+        ("srun $PROGRAM --fast", "${PROGRAM}"),
+        ('srun "$@"', "$@"),
+        ('srun --mpi=pmix "$1" a', "$1"),
+        ("srun $A$B ./a", "${A}${B}"),
+        ("time srun $EXTRA python a.py", "${EXTRA}"),
+    ],
+)
+def test_a_step_that_begins_with_a_variable_of_unknown_value_is_not_translated(line: str, word: str) -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\n{line}\n./b\n")
+    assert [each.program for each in imported.jobs] == ["./b"]
+    (lost,) = imported.lost
+    assert (lost.line, lost.text) == (2, line)
+    assert lost.note == f"the script does not say whether {word} is an option or the program: write its value"
+
+
+@pytest.mark.parametrize(
+    "start", ["srun $P a", "mpirun ${P} a", "srun ~/run a", "srun $HOME/run a", "srun ${P:-./run} a", "srun $(which a)"]
+)
+def test_a_step_whose_program_is_known_is_translated(start: str) -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\nP=./run\n{start}\n")
+    assert len(imported.jobs) == 1
+    assert not imported.lost
