@@ -67,12 +67,16 @@ SHELL = re.compile(r"#!.*\b(?:ba|da|k|mk|z|a)?sh\b")
 """First line of a script that a POSIX shell runs; the grammar does not fit csh and Python."""
 
 
+LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\s*\Z")
+"""A backslash at the end of a script, behind which no line follows that it could continue."""
+
+
 def read_job_script(text: str) -> JobScript:
     """Read a job script.  A part that is not valid bash becomes a ``compound`` statement.
 
     A script for another interpreter than a POSIX shell has options, but no statements.
     """
-    text = text.replace("\r\n", "\n")
+    text = LAST_BACKSLASH.sub(r"\1\n", text.replace("\r\n", "\n"))
     lines = text.split("\n")
     is_shell = not lines[0].startswith("#!") or SHELL.match(lines[0])
     root = parse_bash(text if is_shell else "")
@@ -99,14 +103,22 @@ def read_commands(text: str) -> tuple[Statement, ...]:
 
 
 def _commands(root: Node) -> tuple[Statement, ...]:
-    documents = [(node.start_byte, node.end_byte) for node in captured(root, "(heredoc_body) @it")]
+    substitutions = captured(root, "(command_substitution) @it")
+    others = (*captured(root, "(heredoc_body) @it"), *(each for each in substitutions if _is_arithmetic(each)))
+    ranges = [(node.start_byte, node.end_byte) for node in others]
     found = captured(root, "(command) @it (declaration_command) @it (variable_assignment) @it (unset_command) @it")
     return tuple(
         _simple(node)
         for node in sorted(found, key=lambda node: (node.start_byte, -node.end_byte))
-        if not any(start <= node.start_byte < end for start, end in documents)
+        if not any(start <= node.start_byte < end for start, end in ranges)
         and not (node.type == "variable_assignment" and node.parent and node.parent.type in OWNERS)
     )
+
+
+def _is_arithmetic(substitution: Node) -> bool:
+    """Return whether commands are arithmetic: the grammar takes ``$((N * 2))`` in a default for a subshell."""
+    text = substitution.text or b""
+    return text.startswith(b"$((") and text.endswith(b"))")
 
 
 OWNERS = frozenset({"command", "declaration_command"})

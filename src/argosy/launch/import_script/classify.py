@@ -29,6 +29,9 @@ SUBSTITUTION = re.compile(r"\$\(([^(].*)\)|`(.*)`", re.DOTALL)
 ASSIGNED = re.compile(r"(?:^|[\s;(])(?:for\s+([A-Za-z_]\w*)\b|([A-Za-z_]\w*)\+?=(?!=))")
 """A variable that a loop or condition sets."""
 
+DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
+"""A variable that gets its default as its value: ``${NAME:=text}``."""
+
 ARITHMETIC = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
 COUNTED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
 """A variable that arithmetic sets: ``((TOTAL = N * 8))``, ``((i++))``."""
@@ -75,7 +78,11 @@ def computed_variables(words: Sequence[str]) -> set[str]:
 
 def assigned_variables(text: str) -> set[str]:
     """Return the variables that a compound statement sets."""
-    found = {*filter(None, chain.from_iterable(ASSIGNED.findall(text))), *counted_variables(text)}
+    found = {
+        *filter(None, chain.from_iterable(ASSIGNED.findall(text))),
+        *DEFAULTED.findall(text),
+        *counted_variables(text),
+    }
     for command in read_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found

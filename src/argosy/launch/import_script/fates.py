@@ -40,6 +40,12 @@ PATTERNS = re.compile(r"shopt\s+-\w*s.*\b(null|fail|ext|dot|nocase)glob|shopt.*g
 
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
 WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
+HOST_NAME = re.compile(r"\$\(hostname\b[^()]*\)|`hostname\b[^`]*`")
+"""The name of the node as a part of another text, for example of a line of results."""
+
+HOST_FILE = re.compile(r"(>|\btee\b)\s*[^\s>]*(host|node|machine)(?!name\b)")
+"""A file of the nodes by its name, for example ``> hostfile``."""
+
 OF_JOB = re.compile(r"\$\{?SLURM_")
 NODE_FILE = "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there"
 PURPOSES: Mapping[Role, str] = {
@@ -71,9 +77,10 @@ def fate_of_harmless(statement: Statement, *, can_end: bool) -> Outcome:
 
 def written_file(statement: Statement) -> str:
     """Return what to do about a command that writes a file."""
-    if NODES.search(statement.text):
+    text = statement.text
+    if NODES.search(text if HOST_FILE.search(text) else HOST_NAME.sub("", text)):
         return NODE_FILE
-    return WRITTEN_IN_JOB if OF_JOB.search(statement.text) else WRITTEN
+    return WRITTEN_IN_JOB if OF_JOB.search(text) or HOST_NAME.search(text) else WRITTEN
 
 
 ADVICE = {

@@ -17,7 +17,14 @@ from argosy.launch.import_script.classify import (
     lost_programs,
     started_programs,
 )
-from argosy.launch.import_script.expressions import COMPUTED, default_notes, expressions, new_definitions, why_unknown
+from argosy.launch.import_script.expressions import (
+    ARGUMENT_NOTE,
+    COMPUTED,
+    default_notes,
+    expressions,
+    new_definitions,
+    why_unknown,
+)
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
     GpuWrapper,
@@ -359,10 +366,12 @@ class _Reader:
         line = "; ".join((*new_definitions(words, state.values, ()), shell_line(words)))
         used = {part.text for word in words for part in word if part.kind == "variable"}
         unknown = state.conditional | state.changed
-        is_unknown = any(why_unknown(part, state.values, unknown) for part in expressions(words))
+        reasons = [why_unknown(part, state.values, unknown) for part in expressions(words)]
         if state.is_lost:
             note = "a command computes the folder: do it in the program"
-        elif is_unknown or needs_bash(words, line):
+        elif ARGUMENT_NOTE in reasons:
+            note = ARGUMENT_NOTE
+        elif any(reasons) or needs_bash(words, line):
             note = "a command computes a part of it: do it in the program"
         elif used & unknown:
             note = "the script computes a variable in it: do it in the program"

@@ -209,3 +209,49 @@ def test_the_name_of_the_job_is_that_of_the_script() -> None:
     assert commands("srun ./a $SLURM_JOB_NAME") == [["./a", "job.sh"]]
     (keys,) = jobs("#SBATCH -J train", "srun ./a $SLURM_JOB_NAME")
     assert keys["command"] == ["sh", "-c", "exec ./a ${SLURM_JOB_NAME}"]
+
+
+@pytest.mark.parametrize("use", [': "${G:=$((D * 576))}"', 'echo "${G:-$((D * 576))}"', 'echo "${G:-$(( (D) * 2 ))}"'])
+def test_arithmetic_in_a_default_starts_no_program(use: str) -> None:
+    lines = f"#!/bin/bash\nD=3\nif [ $D = 2 ]; then\n    {use}\nfi\nsrun ./a $G\n"
+    imported = import_script("job.sh", lines)
+    assert not imported.lost
+    if ":=" in use:
+        notes = {each.text: each.fate for each in imported.translations}
+        assert notes["$G"] is Fate.UNTRANSLATED
+
+
+def test_a_command_in_a_default_starts_its_program() -> None:
+    imported = import_script("job.sh", '#!/bin/bash\nif true; then\n    : "${G:=$(python a.py)}"\nfi\n./b\n')
+    assert [each.lost_programs for each in imported.lost] == ["a.py in a condition"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "note"),
+    [
+        ("OUT=$2\nmkdir -p $OUT\n./a", "mkdir -p $OUT", "an argument of the script: write its value"),
+        ("mkdir -p ${1}/x\n./a", "mkdir -p ${1}/x", "an argument of the script: write its value"),
+        ("mkdir -p $(date +%F)\n./a", "mkdir -p $(date +%F)", "a command computes a part of it: do it in the program"),
+        (
+            'CSV=x.csv\necho "a,$(hostname),b" >> $CSV\n./a',
+            'echo "a,$(hostname),b" >> $CSV',
+            "it writes a file whose name or text only the job knows: add the command to before = [...]",
+        ),
+        (
+            'echo "$(hostname) slots=4" > hostfile\n./a',
+            'echo "$(hostname) slots=4" > hostfile',
+            "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there",
+        ),
+    ],
+)
+def test_the_reason_why_a_command_on_files_is_not_translated_is_the_right_one(lines: str, text: str, note: str) -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\n{lines}\n")
+    assert [each.note for each in imported.translations if each.text == text] == [note]
+
+
+@pytest.mark.parametrize("end", [" \\\n", " \\", "\n\\\n", " \\\n\n", " \\\n  \n", " \\\n    --x 1 \\\n"])
+def test_a_backslash_at_the_end_of_a_script_continues_no_line(end: str) -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\nsrun ./a{end}")
+    assert [each.program for each in imported.jobs] == ["./a"]
+    assert [each.fate for each in imported.translations] == [Fate.KEPT]
+    assert imported.jobs[0].keys["command"] == ["./a", *end.replace("\\", "").split()]
