@@ -25,17 +25,14 @@ from argosy.launch.import_script.expressions import (
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
 from argosy.launch.import_script.options import (
     Options,
-    Shape,
     changed_numbers,
     correct_for_jobs,
-    gpu_binding,
     number_notes,
     numbered_text,
     numbered_words,
-    shape_keys,
-    with_implied_nodes,
 )
 from argosy.launch.import_script.program import Program, command_of
+from argosy.launch.import_script.shape import Shape, gpu_binding, shape_keys
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
 from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
@@ -54,8 +51,7 @@ def make_job(
     step = Options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
-    asked = with_implied_nodes(step.shape)
-    shape = _shape_of(asked, program)
+    shape = _shape_of(step.shape, program)
     numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     own_folder = bool(program.keys.get("workdir"))
@@ -91,7 +87,7 @@ def make_job(
         *default_notes(statement_words(statement), state.values, state.conditional),
         *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
-        *_node_notes(step.shape, asked, program),
+        *_node_notes(step.shape, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
@@ -137,7 +133,7 @@ def _shape_of(shape: Shape, program: Program) -> Shape:
     Without a launcher, a script starts its program once, on the first node.  Fewer ranks than nodes use as many nodes.
     """
     ranks = program.processes if program.launcher == "mpi" else 0
-    ranks = ranks or (shape.ntasks if program.launcher in {"srun", "mpi"} and not shape.ntasks_per_node else 0)
+    ranks = ranks or (shape.ntasks if program.launcher in {"srun", "mpi"} else 0)
     nodes = min(shape.nodes, ranks or shape.nodes) if program.launcher else 1
     if nodes >= shape.nodes:
         return shape
@@ -190,17 +186,9 @@ def _literal_variables(script: Word) -> Iterator[Note]:
             yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 
-def _node_notes(shape: Shape, asked: Shape, program: Program) -> Iterator[Note]:
-    """Report nodes that the script does not count itself, and programs that it starts on others than the job.
-
-    Parameters
-    ----------
-    asked
-        The shape with the nodes that Slurm counts.
-    """
-    nodes = max(1, asked.nodes)
-    if asked.nodes != shape.nodes:
-        yield f"nodes = {nodes}", Fate.KEPT, "Slurm counts them: all tasks or GPUs, divided by those of a node"
+def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
+    """Report programs that the script starts on another number of nodes than the job."""
+    nodes = max(1, shape.nodes)
     if nodes > 1 and not program.launcher:
         yield "nodes = 1", Fate.UNTRANSLATED, ONCE
     elif program.nodes_option and parse_int(program.nodes_option.value) not in {0, nodes}:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
+from argosy.launch.import_script.shape import Shape, implied_nodes, is_even
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
@@ -81,25 +80,6 @@ OF_STEP = {
 """Options of srun that mean something else for the whole job -> what to do."""
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """Shape of a job in Slurm's terms; 0 or empty is not given."""
-
-    nodes: int = 0
-    ntasks: int = 0
-    ntasks_per_node: int = 0
-    cpus_per_task: int = 0
-    cpus_per_gpu: int = 0
-    gpus: int = 0
-    """Number of GPUs of the whole job."""
-    gpus_per_node: int = 0
-    gpus_per_task: int = 0
-    gpu_bind: str = ""
-    gpu_type: str = ""
-    """Slurm's name of the GPU in ``--gres=gpu:NAME:N``."""
-    computed_ranks: bool = False
-    """Whether the script computes the number of ranks, so that it is not known."""
-
-
 class Options:
     """Options of ``#SBATCH`` lines, or of srun (`of_step`), with the keys and the shape that they give.
 
@@ -116,13 +96,16 @@ class Options:
         self.keys: dict[str, Any] = {}
         self.found: list[Translation] = []
         options = list(options)
-        if of_step and any(option.name == "ntasks" and parse_int(option.value) for option in options):
-            self.shape = replace(shape, ntasks_per_node=0)  # srun -n overrides the #SBATCH line
+        if of_step:
+            self.shape = _shape_of_step(shape, options)
         last = {key: number for number, option in enumerate(options) if (key := _single_key(option))}
         for number, option in enumerate(options):
             is_last = last.get(_single_key(option), number) == number
             fate, note = self._translate(option) if is_last else (Fate.LEFT_OUT, "a later option replaces it")
             self.found.append(Translation(option.line, str(option), fate, note))
+        if (nodes := implied_nodes(self.shape)) and not self.shape.nodes:
+            self.shape = replace(self.shape, nodes=nodes)
+            self.found = [_with_nodes(each, self.shape) for each in self.found]
 
     def _translate(self, option: Option) -> tuple[Fate, str]:
         name = option.name if option.name in DONE else complete_option(option.name)
@@ -281,6 +264,23 @@ def _single_key(option: Option) -> str:
     return name if name in GPUS else NUMBERS.get(name, TEXTS.get(name, "") if name not in ADDED else "")
 
 
+def _shape_of_step(shape: Shape, options: Iterable[Option]) -> Shape:
+    """Return the shape of the job without the numbers of tasks that options of srun override."""
+    given = {complete_option(option.name): parse_int(option.value) for option in options}
+    if given.get("ntasks"):
+        return replace(shape, ntasks_per_node=0)
+    is_per_node = "ntasks" not in given and (given.get("ntasks-per-node") or given.get("tasks-per-node"))
+    return replace(shape, ntasks=0) if shape.nodes and is_per_node else shape
+
+
+def _with_nodes(option: Translation, shape: Shape) -> Translation:
+    """Name the key for the nodes in the translation of an option from which their number follows."""
+    if option.fate is Fate.KEPT and option.text.startswith("--ntasks=") and shape.ntasks_per_node:
+        return replace(option, note=f"see nodes {'' if is_even(shape) else 'and ranks '}in the table")
+    is_gpus = option.text.startswith("--gpus=") and shape.gpus_per_node
+    return replace(option, note="see nodes in the table") if option.fate is Fate.KEPT and is_gpus else option
+
+
 SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
 """Options for several nodes or tasks."""
 
@@ -289,7 +289,6 @@ def correct_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> Transl
     """Correct the translation of an option that means something else in the jobs of the script."""
     if option.fate is not Fate.KEPT or not jobs:
         return option
-    number = re.match(r"gpus = (\d+)", option.note)
     if SEVERAL.match(option.text) and all(job.keys["launcher"] == "none" for job in jobs):
         if option.text.startswith("--ntasks"):
             return replace(option, note="see cpus_per_rank in the table: the program has the cores of all tasks")
@@ -297,69 +296,18 @@ def correct_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> Transl
     if option.text.startswith("--cpus-per-gpu=") and any("cpus_per_rank" not in job.keys for job in jobs):
         note = "the script requests no number of GPUs: set cpus_per_rank"
         return replace(option, fate=Fate.UNTRANSLATED, note=note)
+    return replace(option, note=_note_for_jobs(option, jobs))
+
+
+def _note_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> str:
+    """Return the note about an option, with the key that the jobs have because of it."""
+    number = re.match(r"gpus = (\d+)", option.note)
     if number and option.text.startswith("--gpus=") and any(str(job.keys.get("gpus")) != number[1] for job in jobs):
         key = "gpus" if any("gpus" in job.keys for job in jobs) else "gpus_per_node"
-        return replace(option, note=f"see {key} in the table")
-    return option
-
-
-def with_implied_nodes(shape: Shape) -> Shape:
-    """Return a shape with the nodes that Slurm counts if the script does not: for all tasks or all GPUs (sbatch(1))."""
-    pairs = ((shape.ntasks, shape.ntasks_per_node), (shape.gpus, shape.gpus_per_node))
-    nodes = max((-(-total // each) for total, each in pairs if each), default=0)
-    return replace(shape, nodes=nodes) if nodes > 1 and not shape.nodes else shape
-
-
-def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
-    """Return the keys for a shape.
-
-    Parameters
-    ----------
-    launcher
-        The launcher of the job: torchrun starts `processes` ranks in each of Slurm's tasks.
-    processes
-        Processes of torchrun on each node, or of mpirun in all; 0 if the script leaves them to the launcher.
-    """
-    keys: dict[str, Any] = {}
-    tasks = shape.ntasks_per_node or (-(-shape.ntasks // max(1, shape.nodes)) if shape.ntasks else 0)
-    if shape.nodes:
-        keys["nodes"] = shape.nodes
-    if shape.gpus_per_node or shape.gpus_per_task:
-        keys["gpus_per_node"] = shape.gpus_per_node or shape.gpus_per_task * max(1, tasks)
-    elif shape.gpus:
-        keys["gpus"] = shape.gpus
-    if shape.gpu_type:
-        keys["gpu_type"] = shape.gpu_type
-    return keys | _rank_keys(shape, launcher, processes, tasks, keys.get("gpus_per_node", 0))
-
-
-def gpu_binding(shape: Shape) -> str:
-    """Return the option of sbatch that gives each rank its own GPUs; empty if all ranks of a node see its GPUs."""
-    each = shape.gpus_per_task
-    binding = shape.gpu_bind or ("single:1" if each == 1 else f"per_task:{each}" if each else "")
-    return f"--gpu-bind={binding}" if binding else ""
-
-
-def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
-    """Return the keys for ranks and their cores; `tasks` is the number of Slurm's tasks on each node."""
-    keys: dict[str, Any] = {}
-    gpus = gpus_per_node or shape.gpus // max(1, shape.nodes)
-    cores = shape.cpus_per_task or shape.cpus_per_gpu * gpus // max(1, tasks)
-    if launcher == "torchrun":
-        ranks = processes or gpus
-        keys["ranks_per_node"] = processes
-        cores = cores * max(1, tasks) // max(1, ranks)
-    elif launcher == "none":
-        cores = cores * max(1, tasks) or (tasks if tasks > 1 else 0)  # Slurm's default is one core for each task
-        keys["ranks_per_node"] = 1 if gpus_per_node or shape.gpus else 0
-    elif launcher == "mpi" and processes:
-        keys["ranks"] = processes
-    else:
-        keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
-        if not (tasks or shape.gpus_per_task or shape.computed_ranks) and (gpus or shape.nodes):
-            keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
-    keys["cpus_per_rank"] = cores
-    return {key: value for key, value in keys.items() if value}
+        return f"see {key} in the table"
+    if option.note == NOTES["ntasks_per_node"] and all({"nodes", "ranks"} <= {*job.keys} for job in jobs):
+        return "see nodes in the table"
+    return option.note
 
 
 NAME = re.compile(r"\bSLURM_\w+")

@@ -13,7 +13,7 @@ import msgspec
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import users, uses_any
 from argosy.launch.import_script.model import Fate, Outcome
-from argosy.launch.import_script.options import Shape
+from argosy.launch.import_script.shape import Shape
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Part, Word, source_text
 

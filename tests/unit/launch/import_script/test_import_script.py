@@ -709,25 +709,6 @@ def test_ranks_keep_their_own_gpus(lines: str, start: str, expected: list[str] |
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--ntasks-per-node=4 -n 8", {"nodes": 2, "ranks_per_node": 4}),
-        ("--ntasks-per-node=4 -n 9", {"nodes": 3, "ranks_per_node": 4}),
-        ("--ntasks-per-node=4 -n 4", {"ranks_per_node": 4}),
-        ("--ntasks-per-node=4 -n 8 --nodes=4", {"nodes": 4, "ranks_per_node": 4}),
-        ("--gpus=16 --gpus-per-node=8", {"nodes": 2, "gpus_per_node": 8, "ranks_per_node": 1}),
-        ("--nodes=4 --exclusive", {"nodes": 4, "ranks_per_node": 1}),
-        ("-n 8", {"ranks": 8}),
-    ],
-)
-def test_a_job_has_the_nodes_and_ranks_that_slurm_counts(options: str, expected: dict[str, int]) -> None:
-    head = "".join(f"#SBATCH {option}\n" for option in options.replace("-n ", "--ntasks=").split())
-    keys = import_script("s.sh", f"#!/bin/bash\n{head}srun ./a\n").jobs[0].keys
-    names = ("nodes", "ranks", "ranks_per_node", "gpus", "gpus_per_node")
-    assert {name: keys[name] for name in names if name in keys} == expected
-
-
-@pytest.mark.parametrize(
     ("asked", "expected"),
     [
         ("gpu:1g.10gb:1", (1, "1g.10gb")),

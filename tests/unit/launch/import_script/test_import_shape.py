@@ -154,3 +154,49 @@ def test_an_export_of_no_variable_is_reported_and_not_put_into_the_table(line: s
 def test_text_with_brackets_without_end_is_refused_without_a_traceback() -> None:
     with pytest.raises(UsageError, match="nested too deeply"):
         read("(" * 5000 + "a" + ")" * 5000, "srun ./a")
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "expected"),
+    [
+        ("--ntasks-per-node=4 -n 8", "", {"nodes": 2, "ranks_per_node": 4}),
+        ("--ntasks-per-node=4 -n 6", "", {"nodes": 2, "ranks": 6}),
+        ("-N 3 --ntasks-per-node=4 -n 6", "", {"nodes": 3, "ranks": 6}),
+        ("-N 2 --ntasks-per-node=4 -n 8", "", {"nodes": 2, "ranks_per_node": 4}),
+        ("--gpus=16 --gpus-per-node=8", "", {"nodes": 2, "ranks_per_node": 1, "gpus_per_node": 8}),
+        ("--gpus=16 --gpus-per-node=8 -n 16", "", {"nodes": 2, "ranks": 16, "gpus_per_node": 8}),
+        ("-t 5", "-n 8 --ntasks-per-node=4", {"nodes": 2, "ranks_per_node": 4}),
+        ("-n 8", "--ntasks-per-node=4", {"nodes": 2, "ranks_per_node": 4}),
+        ("-t 5", "--gpus=16 --gpus-per-node=8 -n 16", {"nodes": 2, "ranks": 16, "gpus_per_node": 8}),
+        ("--ntasks-per-node=4 -n 8", "-n 4", {"nodes": 2, "ranks": 4}),
+        ("--ntasks-per-node=4", "", {"ranks_per_node": 4}),
+        ("-n 8", "", {"ranks": 8}),
+    ],
+)
+def test_the_nodes_follow_from_a_number_in_all_and_one_on_each_node(
+    options: str, step: str, expected: dict[str, int]
+) -> None:
+    keys = job(f"#SBATCH {options}", f"srun {step} ./a")
+    shape = ("nodes", "ranks", "ranks_per_node", "gpus", "gpus_per_node")
+    assert {key: keys[key] for key in shape if key in keys} == expected
+
+
+def test_a_program_of_torchrun_or_without_a_launcher_gets_the_nodes_of_the_tasks() -> None:
+    lines = ("#SBATCH --ntasks-per-node=1 -n 2 --gpus-per-node=4", "srun torchrun --nnodes 2 a.py")
+    assert (job(*lines)["nodes"], job(*lines)["launcher"]) == (2, "torchrun")
+    alone = ("#SBATCH --ntasks-per-node=4 -n 8", "./a")
+    assert job(*alone)["nodes"] == 1
+    assert outcomes(*alone)["nodes = 1"][0] is Fate.UNTRANSLATED
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ("--ntasks=8 --ntasks-per-node=4", ("see nodes in the table", "see ranks_per_node in the table")),
+        ("--ntasks=6 --ntasks-per-node=4", ("see nodes and ranks in the table", "see nodes in the table")),
+        ("--gpus=16 --gpus-per-node=8", ("see nodes in the table", "gpus_per_node = 8")),
+    ],
+)
+def test_the_report_names_the_nodes_that_follow_from_two_numbers(options: str, notes: tuple[str, str]) -> None:
+    found = outcomes(f"#SBATCH {options}", "srun ./a")
+    assert tuple(found[each] for each in options.split()) == tuple((Fate.KEPT, note) for note in notes)
