@@ -32,7 +32,7 @@ from argosy.launch.import_script.options import (
     numbered_words,
 )
 from argosy.launch.import_script.program import Program, command_of
-from argosy.launch.import_script.shape import Shape, gpu_binding, shape_keys
+from argosy.launch.import_script.shape import Shape, gpu_binding, has_default_tasks, shape_keys
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
 from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
@@ -88,6 +88,7 @@ def make_job(
         *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
         *_node_notes(step.shape, program),
+        *_default_rank_notes(shape, keys),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
@@ -200,6 +201,14 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
             Fate.UNTRANSLATED,
             "the script starts the program on one node; the job starts it on all",
         )
+
+
+def _default_rank_notes(shape: Shape, keys: Mapping[str, Any]) -> Iterator[Note]:
+    """Report the rank on each node of a script without a number of tasks or GPUs."""
+    has_gpus = shape.gpus or shape.gpus_per_node
+    if keys["launcher"] in {"srun", "mpi"} and "ranks_per_node" in keys and has_default_tasks(shape) and not has_gpus:
+        note = "the script names neither tasks nor GPUs: Slurm starts one task on each node"
+        yield f"ranks_per_node = {keys['ranks_per_node']}", Fate.KEPT, note
 
 
 def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:

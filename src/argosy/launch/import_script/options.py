@@ -140,6 +140,7 @@ class Options:
         if name in FLAGS and not option.value:  # --exclusive=user shares nodes among the jobs of the user
             key = name.replace("-", "_")
             self.keys[key] = True
+            self.shape = replace(self.shape, is_exclusive=self.shape.is_exclusive or name == "exclusive")
             return Fate.KEPT, f"{key} = true"
         if name in TEXTS:
             return self._text(name, option.value)

@@ -24,6 +24,8 @@ class Shape(msgspec.Struct, frozen=True):
     gpu_bind: str = ""
     gpu_type: str = ""
     """Slurm's name of the GPU in ``--gres=gpu:NAME:N``."""
+    is_exclusive: bool = False
+    """Whether the job has its nodes for itself, with all their GPUs."""
     computed_ranks: bool = False
     """Whether the script computes the number of ranks, so that it is not known."""
 
@@ -73,6 +75,11 @@ def gpu_binding(shape: Shape) -> str:
     return f"--gpu-bind={binding}" if binding else ""
 
 
+def has_default_tasks(shape: Shape) -> bool:
+    """Return whether the script leaves the number of tasks to Slurm: one on each node."""
+    return not (shape.ntasks or shape.ntasks_per_node or shape.gpus_per_task or shape.computed_ranks)
+
+
 def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
     """Return the keys for ranks and their cores; `tasks` is the number of Slurm's tasks on each node."""
     keys: dict[str, Any] = {}
@@ -89,7 +96,7 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
         keys["ranks"] = processes
     else:
         keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
-        if not (tasks or shape.gpus_per_task or shape.computed_ranks) and (gpus_per_node or shape.gpus):
+        if has_default_tasks(shape) and (gpus_per_node or shape.gpus or shape.nodes or shape.is_exclusive):
             keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
     keys["cpus_per_rank"] = cores
     return {key: value for key, value in keys.items() if value}

@@ -200,3 +200,29 @@ def test_a_program_of_torchrun_or_without_a_launcher_gets_the_nodes_of_the_tasks
 def test_the_report_names_the_nodes_that_follow_from_two_numbers(options: str, notes: tuple[str, str]) -> None:
     found = outcomes(f"#SBATCH {options}", "srun ./a")
     assert tuple(found[each] for each in options.split()) == tuple((Fate.KEPT, note) for note in notes)
+
+
+ONE_TASK = (Fate.KEPT, "the script names neither tasks nor GPUs: Slurm starts one task on each node")
+
+
+@pytest.mark.parametrize("options", ["--nodes=4 --exclusive", "--nodes=4", "--exclusive"])
+@pytest.mark.parametrize("start", ["srun python a.py", "mpirun ./a"])
+def test_without_a_number_of_tasks_each_node_has_one_rank(options: str, start: str) -> None:
+    lines = (f"#SBATCH {options}", start)
+    assert job(*lines)["ranks_per_node"] == 1
+    assert outcomes(*lines)["ranks_per_node = 1"] == ONE_TASK
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("#SBATCH --nodes=4 --exclusive", "srun -n 8 ./a"),
+        ("#SBATCH --nodes=4 --exclusive", "mpirun -np 8 ./a"),
+        ("#SBATCH --nodes=4 --exclusive", "srun -n $COUNT ./a"),
+        ("#SBATCH --nodes=4 --exclusive", "srun torchrun a.py"),
+        ("srun ./a",),
+    ],
+)
+def test_a_number_of_ranks_is_added_only_where_the_script_means_one(lines: tuple[str, ...]) -> None:
+    assert "ranks_per_node" not in job(*lines)
+    assert "ranks_per_node = 1" not in outcomes(*lines)
