@@ -158,10 +158,17 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
     message = message.removeprefix(PREAMBLE)
     unknown = _UNKNOWN.match(message)
     if unknown and not unknown["spec"].startswith("__"):
+        needed = [spec for spec in plan.for_pip if spec.name == unknown["spec"]]
+        hint = "add a channel that has it, for example conda-forge" if needed else ""
+        lines = (
+            *_asked(plan, unknown["spec"]),
+            *(f"{spec.where}: a package of 'pip:', which needs {spec.name}" for spec in needed),
+            f"channels: {' '.join(map(redact, plan.channels))}",
+        )
         return CheckFailed(
             f"no channel has a package {unknown['spec']!r}",
-            evidence="\n".join((*_asked(plan, unknown["spec"]), f"channels: {' '.join(map(redact, plan.channels))}")),
-            hint=_exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
+            evidence="\n".join(lines),
+            hint=hint or _exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
         )
     return CheckFailed(
         "no versions of the conda packages are compatible",

@@ -264,6 +264,17 @@ class TestAnswers:
             parse_answer(said("SolverError", tree.format("__cuda")), PLAN)
         assert "--cuda" in caught.value.hint
 
+    def test_a_missing_python_that_only_pip_packages_need_is_explained_with_their_line(self, tmp_path: Path) -> None:
+        text = "channels:\n  - https://c.example/own\ndependencies:\n  - tool\n  - pip:\n      - six\n"
+        plan = plan_of(tmp_path, text)
+        message = "Cannot solve the request because of: No candidates were found for python *."
+        with pytest.raises(CheckFailed, match="no channel has a package 'python'") as caught:
+            parse_answer(said("SolverError", message), plan)
+        assert caught.value.evidence == (
+            "environment.yml:6: a package of 'pip:', which needs python\nchannels: https://c.example/own"
+        )
+        assert caught.value.hint == "add a channel that has it, for example conda-forge"
+
     @pytest.mark.parametrize(
         "message",
         [
