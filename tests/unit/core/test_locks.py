@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -297,3 +298,18 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 @given(st.builds(Owner, *[st.text()] * 2, st.integers(), *[st.text()] * 4))
 def test_a_record_of_any_owner_never_counts_as_alive_here_unless_it_is_this_boot(owner: Owner) -> None:
     assert is_alive(owner) is None
+
+
+@pytest.mark.parametrize("variables", [{}, {"USER": "somebody"}])
+def test_an_owner_has_the_users_name_even_without_variables(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """cron and containers start programs without USER, and sudo may leave that of another user."""
+    monkeypatch.setattr(os, "environ", variables)
+    assert this_owner("w").user == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_an_owner_without_an_entry_in_passwd_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 987654)
+    monkeypatch.setattr(os, "environ", {})
+    assert this_owner("w").user == "987654"
