@@ -38,6 +38,7 @@ from argosy.builder.python.packages import (
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
 from argosy.builder.python.torch_index import Target, refuse_torch_in_image
+from argosy.builder.python.uv_output import naming_package
 from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
@@ -87,10 +88,11 @@ def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> 
     """
     run_scripts(job.request.before, container, job.tree, step)
     job = replace(job, recipe=_with_python(job.recipe, job.base, container))
-    if job.recipe.wants_conda or holds_conda(job.tree):
-        return _install_conda(job, container, step)
-    if needs_python(job.recipe):
-        return _install_pip(job, container, step)
+    with naming_package(job.recipe.pip):
+        if job.recipe.wants_conda or holds_conda(job.tree):
+            return _install_conda(job, container, step)
+        if needs_python(job.recipe):
+            return _install_pip(job, container, step)
     activation = plan_activation(extra=variables_over(job.recipe, job.base))
     names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
     step.result = f"{names} ({_describe_backend(container)})"

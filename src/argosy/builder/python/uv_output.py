@@ -17,7 +17,7 @@ from argosy.builder.python.sources import advise_on_git
 from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
-from argosy.core.redact import redact
+from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
 from argosy.recipes.recipe import PipLine
 from argosy.recipes.uv_options import UvSettings
@@ -27,6 +27,8 @@ MOST_OF_A_BUILD = 40
 MOST_LINES = 8
 NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
+GONE = re.compile(r"Failed to download(?: and build)? `(?P<package>[^`]+ @ (?P<url>https?:[^`]+))`")
+MISMATCH = re.compile(r"Hash mismatch for `(?P<package>[^`]+)`")
 REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 _WARNING = re.compile(
     r"warning: (?:The package )?`([^`]+)` "
@@ -54,6 +56,8 @@ def explain_uv(
 ) -> ArgosyError:
     """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
+    if error := _explain_one_package(text):
+        return error
     about_git = advise_on_git(text, settings)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
@@ -102,6 +106,62 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
             named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in found]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
         raise
+
+
+class WrongFile(CheckFailed):
+    """Report a package whose file is missing or not the requested one.
+
+    Parameters
+    ----------
+    package
+        The package as uv writes it: ``name==version`` or ``name @ URL``.
+    """
+
+    def __init__(self, package: str, what: str, *, evidence: str, hint: str) -> None:
+        super().__init__(what, evidence=evidence, hint=hint)
+        self.package = package
+
+
+def _explain_one_package(text: str) -> WrongFile | None:
+    """Return the error for an address of the user that does not exist, or for another hash than the requested one."""
+    evidence = text[text.find("error:") :].strip()
+    if (gone := GONE.search(text)) and (status := STATUS.search(text)) and status["code"] in {"404", "410"}:
+        what = f"the address does not exist: {redact(gone['url'])}"
+        return WrongFile(gone["package"], what, evidence=evidence, hint="check the address")
+    if other := MISMATCH.search(text):
+        return WrongFile(
+            other["package"],
+            f"hash mismatch: {redact(other['package'])} is not the file that was requested",
+            evidence=evidence,
+            hint="the file was replaced, or may have been tampered with: find out why before you change the hash",
+        )
+    return None
+
+
+@contextmanager
+def naming_package(lines: Iterable[PipLine]) -> Iterator[None]:
+    """Add the user's line to an error about the file of one package.
+
+    Raises
+    ------
+    WrongFile
+        The original error, with that line.
+    """
+    try:
+        yield
+    except WrongFile as error:
+        name, _, url = error.package.partition(" @ ")
+        name, url = canonicalize_name(_bare(name)), split_login(url)[0]
+        found = [line for line in lines if line.name == name or (url and split_login(line.spec)[0] == url)]
+        named = [f"{line.where}: {' '.join(redact(_with_hashes(line)).split())}" for line in found[:MOST_LINES]]
+        error.evidence = "\n".join((error.evidence, *named))
+        if any(line.hashes and not re.search(r"==|@", line.text) for line in found):
+            error.hint = f"write the version that the hash belongs to ({name}==…); otherwise {error.hint}"
+        raise
+
+
+def _with_hashes(line: PipLine) -> str:
+    return " ".join((line.text, *(f"--hash={each}" for each in line.hashes if each not in line.text)))
 
 
 def _explain_status(code: str, said: str, text: str) -> ToolFailed:
