@@ -123,7 +123,7 @@ def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
     return _explain_network(message, plan) or ToolFailed(
         "installing conda packages failed",
         evidence=f"{kind}: {message}",
-        hint="build again with --verbose; if it fails again, remove the downloads: argosy cache gc",
+        hint="build again; if it fails again, remove the downloads: argosy cache gc",
     )
 
 
