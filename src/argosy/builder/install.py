@@ -23,7 +23,7 @@ from argosy.builder.packed.choose import build_options
 from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
-from argosy.builder.python.base_python import BasePython, ask_python
+from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
 from argosy.builder.python.compiled import vendor_torch
 from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, shared_folder
 from argosy.builder.python.packages import (
@@ -129,7 +129,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     packages = _merge_packages(base, pins)
     packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
-    notes = (*_notes(job), *hidden)
+    notes = (*_notes(job), *unused_replacements(python, recipe.replaceable), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
     return replace(layer, wheels=wheels, together=job.together)
 

@@ -19,7 +19,7 @@ from packaging.version import Version
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.debian import parse_debian
 from argosy.builder.downloads import installed_uv
-from argosy.builder.python.base_python import BasePython, write_search_path
+from argosy.builder.python.base_python import BasePython, unused_replacements, write_search_path
 from argosy.builder.python.packages import write_entry_point_shims
 from argosy.builder.python.pins import (
     Demand,
@@ -416,6 +416,26 @@ def test_a_conflict_shows_the_lines_that_request_the_versions() -> None:
     with pytest.raises(CheckFailed) as caught, naming_lines(lines):
         raise CheckFailed("no versions", evidence=said)
     assert caught.value.evidence == f"{said}\nr.txt:1: Ruamel_yaml==1"
+
+
+def test_a_stale_uv_lock_is_to_be_locked_again() -> None:
+    said = "No solution found when resolving dependencies\n  cause: Because you require six<1.16 and six==1.16.0"
+    asked = PipLine("six<1.16", "six", PipKind.INDEX, Where("u/pyproject.toml", 5))
+    locked = PipLine("six==1.16.0", "six", PipKind.INDEX, Where("u/uv.lock", 213))
+    other = PipLine("rich", "rich", PipKind.INDEX, Where("u/pyproject.toml", 6))
+    for lines, stale in (((asked, locked), True), ((asked,), False), ((locked,), False), ((other, locked), False)):
+        with pytest.raises(CheckFailed) as caught, naming_lines(lines):
+            raise CheckFailed("no versions", evidence=said, hint="change one of these requirements")
+        assert (caught.value.hint == "the lock is older than the project: run 'uv lock', and build again") == stale
+
+
+def test_a_package_to_replace_that_the_base_does_not_have_is_noted() -> None:
+    python = BasePython("3.11.2", "/usr/bin/python3", (("numpy", "1.26"),), (), limits="scipy<2\n")
+    notes = unused_replacements(python, ("numpy", "scipy", "nmpy", "torch"))
+    assert notes == (
+        "--allow-replace nmpy has no effect: the base has no such package; did you mean numpy?",
+        "--allow-replace torch has no effect: the base has no such package",
+    )
 
 
 GONE = """\

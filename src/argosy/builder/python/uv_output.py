@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -74,12 +75,8 @@ def explain_uv(
         )
     if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text, settings)
-    if DAMAGED.search(text):
-        said = text[text.find("error:") :].strip()
-        hint = "if the file of the index is intact, empty the cache and build again: argosy cache gc --older-than 0h"
-        return ToolFailed("cannot read a wheel: the file or its cache entry is damaged", evidence=said, hint=hint)
-    if status := STATUS.search(text):
-        return _explain_status(status["code"], status["said"], text)
+    if failed := _explain_download(text):
+        return failed
     error = build_container.failure((UV_INSIDE, *arguments[:2], "…"), reply, doing=doing, hint=about_git)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; if the nodes have no network, build on a login node"
@@ -102,9 +99,12 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
             mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
             # All modules of Python are named at once.
             others = sys.stdlib_module_names if OF_PYTHON in error.hint else frozenset()
-            found = (line for line in lines if line.name in mentioned or line.name in others)
+            found = [line for line in lines if line.name in mentioned or line.name in others]
             named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in found]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
+            locked = {line.name for line in found if Path(line.where.file).name == "uv.lock"}
+            if any(line.name in locked and Path(line.where.file).name != "uv.lock" for line in found):
+                error.hint = "the lock is older than the project: run 'uv lock', and build again"
         raise
 
 
@@ -162,6 +162,16 @@ def naming_package(lines: Iterable[PipLine]) -> Iterator[None]:
 
 def _with_hashes(line: PipLine) -> str:
     return " ".join((line.text, *(f"--hash={each}" for each in line.hashes if each not in line.text)))
+
+
+def _explain_download(text: str) -> ToolFailed | None:
+    """Return the error for a damaged file, or for an index that refuses to answer."""
+    if DAMAGED.search(text):
+        said = text[text.find("error:") :].strip()
+        hint = "if the file of the index is intact, empty the cache and build again: argosy cache gc --older-than 0h"
+        return ToolFailed("cannot read a wheel: the file or its cache entry is damaged", evidence=said, hint=hint)
+    status = STATUS.search(text)
+    return _explain_status(status["code"], status["said"], text) if status else None
 
 
 def _explain_status(code: str, said: str, text: str) -> ToolFailed:
