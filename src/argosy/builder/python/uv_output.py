@@ -57,8 +57,8 @@ def explain_uv(
 ) -> ArgosyError:
     """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
-    if error := _explain_one_package(text):
-        return error
+    if wrong := _explain_one_package(text):
+        return wrong
     about_git = advise_on_git(text, settings)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
