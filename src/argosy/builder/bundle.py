@@ -52,6 +52,10 @@ from argosy.recipes.uv_options import UvSettings
 
 VALUED = {"--default-index": "PIP_INDEX_URL", "--index": "PIP_EXTRA_INDEX_URL", "--find-links": "PIP_FIND_LINKS"}
 
+ADD_PIP = (
+    "the environment has no pip, which downloads the wheels: 'pip download pip -d DIRECTORY' adds it to your folder"
+)
+
 
 def _fetch_wheels(layer: InstalledLayer, packages: Iterable[LockedPackage], folder: Path) -> None:
     """Download the wheel of each pip package into a folder that already has some of them.
@@ -78,10 +82,11 @@ def _fetch_wheels(layer: InstalledLayer, packages: Iterable[LockedPackage], fold
     )
     (folder / "lock.txt").unlink()
     if reply.code != 0:
+        hint = "build a wheel of the named package (pip wheel), and list the wheel in the requirements"
         raise CheckFailed(
             "cannot download all wheels",
             evidence="\n".join(reply.stderr.strip().splitlines()[-8:]),
-            hint="build a wheel of the named package (pip wheel), and list the wheel in the requirements",
+            hint=ADD_PIP if "No module named pip" in reply.stderr else hint,
         )
 
 

@@ -23,7 +23,7 @@ from argosy.core.model import Image
 from argosy.core.parse import decode_json
 from argosy.core.process import Command, run_checked
 from argosy.core.records import replace
-from argosy.core.redact import redact
+from argosy.core.redact import redact, without_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import find_image
@@ -35,7 +35,7 @@ from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import is_incomplete
 from argosy.images.tree_digests import describe_tree
 from argosy.images.unpack import unpack_source
-from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
 from argosy.recipes.relock import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
@@ -205,8 +205,17 @@ def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
 
 
 def render_requirements(lock: Lock) -> str:
-    """Render the pip packages as a requirements file."""
-    return "".join(f"{p.name}=={p.version}\n" for p in lock.packages if p.kind is PackageKind.PYPI)
+    """Render the pip packages as a requirements file; a package that no index has gets its address, or is a comment."""
+    return "".join(f"{_requirement(p)}\n" for p in lock.packages if p.kind is PackageKind.PYPI)
+
+
+def _requirement(package: LockedPackage) -> str:
+    text = f"{package.name}=={package.version}"
+    if package.source is SourceKind.INDEX:
+        return text
+    if package.url:
+        return f"{package.name} @ {without_login(package.url)}"
+    return f"# {text} was installed from a folder or file, so no index has it: write its path or address here"
 
 
 def render_explicit(lock: Lock) -> str:

@@ -24,6 +24,7 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import digest_of_file
+from argosy.core.suggest import did_you_mean
 from argosy.images.find import find_named
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import inspect_squashfs, open_image
@@ -41,7 +42,7 @@ from argosy.recipes.project_file import (
     words,
 )
 from argosy.recipes.read import read_recipe
-from argosy.recipes.recipe import PipOption, Recipe, Where
+from argosy.recipes.recipe import Note, PipOption, Recipe, Where
 from argosy.recipes.relock import changed_sources, changed_steps, locked_recipe
 
 LOCK_FILE = "argosy.lock"
@@ -113,8 +114,22 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
     unisolated = tuple(dict.fromkeys((*recipe.unisolated, *map(canonicalize_name, request.unisolated))))
-    recipe = replace(recipe, unisolated=unisolated, replaceable=tuple(map(canonicalize_name, request.replaceable)))
+    notes = (*recipe.notes, *_unknown_notes(recipe, tuple(map(canonicalize_name, request.unisolated))))
+    replaceable = tuple(map(canonicalize_name, request.replaceable))
+    recipe = replace(recipe, unisolated=unisolated, replaceable=replaceable, notes=notes)
     return with_own_python(recipe) if request.prefix_layout.own_python else recipe
+
+
+def _unknown_notes(recipe: Recipe, unisolated: tuple[str, ...]) -> tuple[Note, ...]:
+    """Describe packages to build last that no line requests; a line without a name could be any package."""
+    asked = {line.name for line in recipe.pip}
+    unknown = [name for name in dict.fromkeys(unisolated) if name not in asked and "" not in asked]
+    return tuple(Note(f"--no-build-isolation {name}: {_with_nearest(name, asked)}") for name in unknown)
+
+
+def _with_nearest(name: str, asked: set[str]) -> str:
+    near = did_you_mean(name, asked, "")
+    return f"no line requests this package{f'; {near}' if near else ''}"
 
 
 def with_own_python(recipe: Recipe) -> Recipe:

@@ -23,7 +23,7 @@ from argosy.builder.packed.choose import build_options
 from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
-from argosy.builder.python.base_python import BasePython, ask_python
+from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
 from argosy.builder.python.compiled import vendor_torch
 from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, shared_folder
 from argosy.builder.python.packages import (
@@ -38,6 +38,7 @@ from argosy.builder.python.packages import (
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
 from argosy.builder.python.torch_index import Target, refuse_torch_in_image
+from argosy.builder.python.uv_output import naming_package
 from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
@@ -87,10 +88,11 @@ def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> 
     """
     run_scripts(job.request.before, container, job.tree, step)
     job = replace(job, recipe=_with_python(job.recipe, job.base, container))
-    if job.recipe.wants_conda or holds_conda(job.tree):
-        return _install_conda(job, container, step)
-    if needs_python(job.recipe):
-        return _install_pip(job, container, step)
+    with naming_package(job.recipe.pip):
+        if job.recipe.wants_conda or holds_conda(job.tree):
+            return _install_conda(job, container, step)
+        if needs_python(job.recipe):
+            return _install_pip(job, container, step)
     activation = plan_activation(extra=variables_over(job.recipe, job.base))
     names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
     step.result = f"{names} ({_describe_backend(container)})"
@@ -127,7 +129,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     packages = _merge_packages(base, pins)
     packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
-    notes = (*_notes(job), *hidden)
+    notes = (*_notes(job), *unused_replacements(python, recipe.replaceable), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
     return replace(layer, wheels=wheels, together=job.together)
 

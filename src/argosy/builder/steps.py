@@ -149,7 +149,8 @@ def _failed(build_container: BuildContainer, reply: Reply, line: str, where: str
     said = reply.stderr.strip().splitlines()[-LAST_LINES:]
     error.evidence = "\n".join((f"{where}: {line}", *said, f"(exit code {reply.code})"))
     if not isinstance(error, CheckFailed):
-        error.hint = "run the line in 'argosy shell --contain BASE' to test it; --verbose shows its whole output"
+        more = build_container.where_all_is(reply)
+        error.hint = f"run the line in 'argosy shell --contain BASE' to test it; {more}"
     if NO_LISTS in reply.stderr and "apt-get update" not in line:
         error.hint = "the base has no Debian package lists; start the line with: apt-get update &&"
     return error

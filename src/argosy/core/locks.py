@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import re
 import signal
 import threading
@@ -72,7 +73,7 @@ def owner_of(pid: int, what: str) -> Owner:
         boot=_boot_id() + _pid_namespace(),
         pid=pid,
         started=_started(pid),
-        user=os.environ.get("USER") or str(os.getuid()),
+        user=_user_name(os.getuid()),
         what=what,
     )
 
@@ -310,6 +311,14 @@ def _started(pid: int) -> str:
     """
     words = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return words[19] if words and words[0] not in {"Z", "X"} else ""
+
+
+def _user_name(uid: int) -> str:
+    """Return a user's name; without an entry in passwd, USER or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return os.environ.get("USER") or str(uid)
 
 
 def _boot_id() -> str:

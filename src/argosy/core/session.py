@@ -167,6 +167,8 @@ class Session(msgspec.Struct, frozen=True):
     """Folder for work files; empty means TMPDIR, or the cache folder if TMPDIR is in memory."""
     typed: tuple[str, ...] = ()
     """The command line that the user typed; empty for calls from Python."""
+    show_all: str = "add --verbose"
+    """How the user makes this command show the whole output of programs."""
 
     @contextlib.contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:

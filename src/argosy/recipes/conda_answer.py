@@ -14,6 +14,7 @@ from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
 from argosy.core.redact import redact
 from argosy.recipes.conda_request import CondaPlan
 from argosy.recipes.conda_spec import render_conda_spec
+from argosy.recipes.merge import python_fits
 
 MOST_LINES = 16
 LONGEST_LINE = 180
@@ -25,6 +26,11 @@ _STATUS = re.compile(
 )
 _NO_SUBDIR = re.compile(r"could not find subdir '[^']*' in channel '(?P<channel>[^']*)'")
 _UNKNOWN = re.compile(r"No candidates were found for (?P<spec>\S+)")
+_UNFULFILLED = re.compile(r"the constraint (?P<name>\S+) (?P<version>\S+).* cannot be fulfilled")
+_REQUIRING = re.compile(r"(?P<name>\S+) (?P<versions>.*) would require")
+_TREE = "│├└─ "
+"""Characters that draw the solver's tree."""
+
 _BROKEN_OFF = ("error reading a body from connection", "connection closed before message completed", "Connection reset")
 _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connection refused", "timed out")
 
@@ -117,7 +123,7 @@ def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
     return _explain_network(message, plan) or ToolFailed(
         "installing conda packages failed",
         evidence=f"{kind}: {message}",
-        hint="build again with --verbose; if it fails again, remove the downloads: argosy cache gc",
+        hint="build again; if it fails again, remove the downloads: argosy cache gc",
     )
 
 
@@ -158,10 +164,17 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
     message = message.removeprefix(PREAMBLE)
     unknown = _UNKNOWN.match(message)
     if unknown and not unknown["spec"].startswith("__"):
+        needed = [spec for spec in plan.for_pip if spec.name == unknown["spec"]]
+        hint = "add a channel that has it, for example conda-forge" if needed else ""
+        lines = (
+            *_asked(plan, unknown["spec"]),
+            *(f"{spec.where}: a package of 'pip:', which needs {spec.name}" for spec in needed),
+            f"channels: {' '.join(map(redact, plan.channels))}",
+        )
         return CheckFailed(
             f"no channel has a package {unknown['spec']!r}",
-            evidence="\n".join((*_asked(plan, unknown["spec"]), f"channels: {' '.join(map(redact, plan.channels))}")),
-            hint=_exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
+            evidence="\n".join(lines),
+            hint=hint or _exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
         )
     return CheckFailed(
         "no versions of the conda packages are compatible",
@@ -179,14 +192,63 @@ def _asked(plan: CondaPlan, text: str) -> Iterator[str]:
 
 
 def _solver_hint(message: str, plan: CondaPlan) -> str:
-    virtual = {name: version for name, version, _ in plan.virtual}
-    if "__cuda" in message:
-        have = f"solved for CUDA {virtual['__cuda']}" if "__cuda" in virtual else "solved without a GPU"
-        return f"{have}; pass the CUDA version of the nodes' driver, for example --cuda 12.8"
-    if "__glibc" in message:
-        have = f"the base has glibc {virtual['__glibc']}" if "__glibc" in virtual else "the base has no glibc"
-        return f"{have}; use a newer base or an older version of that package"
-    return _exported(plan, message) or "change one of these versions"
+    change = _exported(plan, message) or "change one of these versions"
+    known = {name: (version, build) for name, version, build in plan.virtual}
+    for name, advise in _ADVICE.items():
+        needing = _versions_needing(name, message)
+        if name in message and _may_fit(needing, message, plan):
+            others = any(found["name"] not in needing for found in _UNFULFILLED.finditer(message))
+            return advise(*known.get(name, ("", ""))) + (f"; if that is not enough, {change}" if others else "")
+    return change
+
+
+def _advise_on_cuda(version: str, _: str) -> str:
+    have = f"solved for CUDA {version}" if version else "solved without a GPU"
+    return f"{have}; pass the CUDA version of the nodes' driver, for example --cuda 12.8"
+
+
+def _advise_on_glibc(version: str, _: str) -> str:
+    have = f"the base has glibc {version}" if version else "the base has no glibc"
+    return f"{have}; use a newer base or an older version of that package"
+
+
+def _advise_on_processors(_: str, kind: str) -> str:
+    return f"solved for processors of type {kind}; pass --site NAME of a site with newer ones, or use another version"
+
+
+_ADVICE = {"__cuda": _advise_on_cuda, "__glibc": _advise_on_glibc, "__archspec": _advise_on_processors}
+"""Virtual package -> the advice, from its version and build."""
+
+
+def _versions_needing(virtual: str, message: str) -> dict[str, list[str]]:
+    """Return the versions of each package in the solver's tree that require a virtual package."""
+    found: dict[str, list[str]] = {}
+    path: list[tuple[int, str]] = []
+    for line in message.splitlines():
+        text = line.lstrip(_TREE)
+        depth = len(line) - len(text)
+        path = [(at, above) for at, above in path if at < depth]
+        if text.startswith(f"{virtual} ") and path and (parent := _REQUIRING.match(path[-1][1])):
+            found.setdefault(parent["name"], []).extend(parent["versions"].split(" | "))
+        path.append((depth, text))
+    return found
+
+
+def _may_fit(needing: dict[str, list[str]], message: str, plan: CondaPlan) -> bool:
+    """Return whether the constraints on these packages allow one of these versions of each."""
+    asked = [(spec.name, spec.version) for spec in plan.asked if spec.version]
+    unmet = [(found["name"], found["version"]) for found in _UNFULFILLED.finditer(message)]
+    return all(
+        any(_fits(version, each) for each in needing[name]) for name, version in (*asked, *unmet) if name in needing
+    )
+
+
+def _fits(asked: str, version: str) -> bool:
+    """Return whether a version satisfies a constraint; true for those that are not written as Python's versions."""
+    try:
+        return python_fits(asked, version)
+    except UsageError:
+        return True
 
 
 def _exported(plan: CondaPlan, message: str) -> str:
@@ -210,7 +272,7 @@ def shorten_tree(text: str) -> list[str]:
 
 def _without_repeats(lines: list[str]) -> list[str]:
     """Remove lines that equal the next one except for the tree: two paths to the same cause."""
-    bare = [line.lstrip("│├└─ ") for line in lines]
+    bare = [line.lstrip(_TREE) for line in lines]
     return [line for number, line in enumerate(lines) if bare[number] not in bare[number + 1 : number + 2]]
 
 
@@ -218,7 +280,7 @@ def _with_causes(lines: list[str]) -> list[str]:
     kept: set[int] = set()
     path: list[tuple[int, int]] = []
     for number, line in enumerate(lines):
-        depth = len(line) - len(line.lstrip("│├└─ "))
+        depth = len(line) - len(line.lstrip(_TREE))
         path = [(at, which) for at, which in path if at < depth] + [(depth, number)]
         if any(mark in line for mark in CAUSES):
             kept |= {which for _, which in path}

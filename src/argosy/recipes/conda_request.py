@@ -88,6 +88,8 @@ class CondaPlan(msgspec.Struct, frozen=True):
     platform: str
     asked: tuple[CondaSpec, ...] = ()
     """The specifications with their positions, for messages."""
+    for_pip: tuple[CondaSpec, ...] = ()
+    """Packages that only a pip section needs, with the position of its first package."""
     priority: str = "Strict"
     """rattler's name of the channel priority."""
     config: str = ""
@@ -113,9 +115,10 @@ def plan_conda(
     plain = [spec for spec in asked if spec not in direct]
     # As in conda, a specification may name a channel that is not in the list.
     own = [address for spec in direct for address in _addresses_of(spec, condarc, cwd)]
+    implied = _implied(recipe, asked)
     return CondaPlan(
         channels=tuple(dict.fromkeys((*addresses, *own))),
-        names=tuple(dict.fromkeys((*(spec.name for spec in plain), *_implied(recipe, asked)))),
+        names=tuple(dict.fromkeys(spec.name for spec in (*plain, *implied))),
         constraints=tuple(
             text for spec in (*plain, *recipe.conda_limits) if (text := render_conda_spec(spec)) != spec.name
         ),
@@ -123,6 +126,7 @@ def plan_conda(
         virtual=plan_virtual_packages(target),
         platform=target.subdir,
         asked=asked,
+        for_pip=implied,
         priority=condarc.priority,
         config=_render_config(condarc, environment, cwd),
         notes=tuple(notes),
@@ -176,10 +180,15 @@ def _channels(recipe: Recipe, condarc: Condarc) -> tuple[tuple[Channel, ...], li
     return (Channel(FALLBACK, Where("", 0)),), [note]
 
 
-def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> list[str]:
+def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> tuple[CondaSpec, ...]:
     """Return the packages that a pip section needs in addition; conda adds them, too."""
     named = {spec.name for spec in asked}
-    return [name for name in ("python", "pip") if recipe.pip and name not in named]
+    return tuple(
+        CondaSpec(name, "", "", "", line.where)
+        for line in recipe.pip[:1]
+        for name in ("python", "pip")
+        if name not in named
+    )
 
 
 def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:

@@ -291,3 +291,19 @@ def test_an_error_of_a_program_in_the_container_names_the_folders_of_this_machin
     assert error.what == "installing failed: no space left"
     assert "`/home/ada/.cache/argosy/uv/a/b.py`" in error.evidence
     assert error.evidence.startswith("$ uv pip\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "way", "hint"),
+    [
+        (40, None, "add --verbose to see its whole output"),
+        (40, "set CW_LOG_LEVEL=3", "set CW_LOG_LEVEL=3 to see its whole output"),
+        (3, None, "these lines are its whole output"),
+    ],
+)
+def test_a_hint_to_see_the_whole_output_names_what_the_command_has(lines: int, way: str | None, hint: str) -> None:
+    """pip-containerize has no option --verbose; and a short output is complete already."""
+    session = make_session() if way is None else replace(make_session(), show_all=way)
+    container = BuildContainer(Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", session)
+    error = container.failure(("uv",), Reply(1, "", "a line\n" * lines), doing="installing")
+    assert error.hint == hint

@@ -12,11 +12,13 @@ from argosy.builder.image_cache import has_same_content
 from argosy.builder.inputs import (
     digest_copied,
     locked_project,
+    read_inputs,
     record_stages,
     record_steps,
     refuse_changed_steps,
     refuse_other_stage,
 )
+from argosy.builder.records import BuildRequest
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
@@ -24,6 +26,7 @@ from argosy.images.open import OpenedImage
 from argosy.recipes.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
 from argosy.recipes.project_file import Project, read_project
 from argosy.recipes.relock import changed_steps
+from tests.unit.machines import make_session
 
 DIGEST = "5" * 64
 TEXT = f"""\
@@ -144,3 +147,21 @@ def test_a_lock_cannot_bring_in_a_step_that_a_project_could_not(tmp_path: Path) 
         locked_project(odd, "argosy.lock", tmp_path)
     with pytest.raises(ImageError, match="cannot use the lock"):
         parse_lock(render_lock(odd).replace(DIGEST, "5"), "argosy.lock")
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        (
+            "numpy\nflash-attn\n",
+            ["--no-build-isolation flash-atn: no line requests this package; did you mean flash-attn?"],
+        ),
+        ("numpy\n", ["--no-build-isolation flash-atn: no line requests this package"]),
+        ("https://x.example/what.zip\n", []),
+        ("flash-atn\n", []),
+    ],
+)
+def test_a_package_to_build_last_that_no_line_requests_is_noted(tmp_path: Path, text: str, notes: list[str]) -> None:
+    (tmp_path / "r.txt").write_text(text)
+    request = BuildRequest(base="", output=tmp_path / "x.sif", sources=(tmp_path / "r.txt",), unisolated=("Flash_Atn",))
+    assert list(map(str, read_inputs(request, make_session(tmp_path)).recipe.notes)) == notes

@@ -19,7 +19,7 @@ from packaging.version import Version
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.debian import parse_debian
 from argosy.builder.downloads import installed_uv
-from argosy.builder.python.base_python import BasePython, write_search_path
+from argosy.builder.python.base_python import BasePython, unused_replacements, write_search_path
 from argosy.builder.python.packages import write_entry_point_shims
 from argosy.builder.python.pins import (
     Demand,
@@ -37,7 +37,7 @@ from argosy.builder.python.pins import (
     replaceable,
     vendor_builds,
 )
-from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines
+from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines, naming_package
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.process import Reply
 from argosy.images.squashfs.pack import normalise_tree
@@ -416,6 +416,81 @@ def test_a_conflict_shows_the_lines_that_request_the_versions() -> None:
     with pytest.raises(CheckFailed) as caught, naming_lines(lines):
         raise CheckFailed("no versions", evidence=said)
     assert caught.value.evidence == f"{said}\nr.txt:1: Ruamel_yaml==1"
+
+
+def test_a_stale_uv_lock_is_to_be_locked_again() -> None:
+    said = "No solution found when resolving dependencies\n  cause: Because you require six<1.16 and six==1.16.0"
+    asked = PipLine("six<1.16", "six", PipKind.INDEX, Where("u/pyproject.toml", 5))
+    locked = PipLine("six==1.16.0", "six", PipKind.INDEX, Where("u/uv.lock", 213))
+    other = PipLine("rich", "rich", PipKind.INDEX, Where("u/pyproject.toml", 6))
+    for lines, stale in (((asked, locked), True), ((asked,), False), ((locked,), False), ((other, locked), False)):
+        with pytest.raises(CheckFailed) as caught, naming_lines(lines):
+            raise CheckFailed("no versions", evidence=said, hint="change one of these requirements")
+        assert (caught.value.hint == "the lock is older than the project: run 'uv lock', and build again") == stale
+
+
+def test_a_package_to_replace_that_the_base_does_not_have_is_noted() -> None:
+    python = BasePython("3.11.2", "/usr/bin/python3", (("numpy", "1.26"),), (), limits="scipy<2\n")
+    notes = unused_replacements(python, ("numpy", "scipy", "nmpy", "torch"))
+    assert notes == (
+        "--allow-replace nmpy has no effect: the base has no such package; did you mean numpy?",
+        "--allow-replace torch has no effect: the base has no such package",
+    )
+
+
+GONE = """\
+Using Python 3.11.2 environment at: /usr
+error: Failed to download{built} `six @ http://127.0.0.1:8765/no/six.tar.gz`
+  cause: Failed to fetch: http://127.0.0.1:8765/no/six.tar.gz
+  cause: HTTP status client error (404 Not Found) for url (http://127.0.0.1:8765/no/six.tar.gz)
+"""
+MISMATCH = """\
+Resolved 1 package in 0.80ms
+error: Failed to download `six==1.17.0`
+  cause: Hash mismatch for `six==1.17.0`
+
+         Expected:
+           sha256:0000000000000000000000000000000000000000000000000000000000000000
+
+         Computed:
+           sha256:4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+"""
+
+
+def named(folder: Path, text: str, said: str) -> CheckFailed:
+    """Return the error for what uv said about a requirements file."""
+    (folder / "r.txt").write_text(text)
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(2, "", said), doing="installing the packages")
+    recipe = read_recipe(["r.txt"], cwd=folder)
+    with pytest.raises(CheckFailed) as caught, naming_package(recipe.pip):
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize("built", ["", " and build"])
+@pytest.mark.parametrize("name", ["", "six @ "])
+def test_an_address_of_the_user_that_does_not_exist_is_no_fault_of_the_index(
+    tmp_path: Path, name: str, built: str
+) -> None:
+    address = "http://127.0.0.1:8765/no/six.tar.gz"
+    error = named(tmp_path, f"rich\n{name}{address}\n", GONE.format(built=built))
+    assert error.what == f"the address does not exist: {address}"
+    assert error.evidence.endswith(f"(404 Not Found) for url ({address})\nr.txt:2: {name}{address}")
+    assert error.hint == "check the address"
+
+
+def test_a_wrong_hash_names_its_line_and_what_it_may_mean(tmp_path: Path) -> None:
+    error = named(tmp_path, f"rich==1 --hash=sha256:{A}\nsix==1.17.0 --hash=sha256:{'0' * 64}\n", MISMATCH)
+    assert error.what == "hash mismatch: six==1.17.0 is not the file that was requested"
+    assert "Computed:\n           sha256:4721" in error.evidence
+    assert error.evidence.endswith(f"\nr.txt:2: six==1.17.0 --hash=sha256:{'0' * 64}")
+    assert "may have been tampered with" in error.hint
+    assert "verbose" not in error.hint
+
+
+def test_a_hash_without_a_version_asks_for_the_version(tmp_path: Path) -> None:
+    error = named(tmp_path, f"six --hash=sha256:{'0' * 64}\n", MISMATCH)
+    assert error.hint.startswith("write the version that the hash belongs to (six==…)")
 
 
 class TestHashes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -310,3 +311,18 @@ def test_a_link_that_leads_nowhere_is_waited_for_with_pauses(tmp_path: Path) -> 
 
     with hold_lock(path, what="w", waiting=nobody_waits, clock=Clock(lambda: 0.0, sleep)):
         assert pauses
+
+
+@pytest.mark.parametrize("variables", [{}, {"USER": "somebody"}])
+def test_an_owner_has_the_users_name_even_without_variables(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """cron and containers start programs without USER, and sudo may leave that of another user."""
+    monkeypatch.setattr(os, "environ", variables)
+    assert this_owner("w").user == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_an_owner_without_an_entry_in_passwd_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 987654)
+    monkeypatch.setattr(os, "environ", {})
+    assert this_owner("w").user == "987654"

@@ -264,6 +264,68 @@ class TestAnswers:
             parse_answer(said("SolverError", tree.format("__cuda")), PLAN)
         assert "--cuda" in caught.value.hint
 
+    def test_a_missing_python_that_only_pip_packages_need_is_explained_with_their_line(self, tmp_path: Path) -> None:
+        text = "channels:\n  - https://c.example/own\ndependencies:\n  - tool\n  - pip:\n      - six\n"
+        plan = plan_of(tmp_path, text)
+        message = "Cannot solve the request because of: No candidates were found for python *."
+        with pytest.raises(CheckFailed, match="no channel has a package 'python'") as caught:
+            parse_answer(said("SolverError", message), plan)
+        assert caught.value.evidence == (
+            "environment.yml:6: a package of 'pip:', which needs python\nchannels: https://c.example/own"
+        )
+        assert caught.value.hint == "add a channel that has it, for example conda-forge"
+
+    NEEDS_GPU = (
+        "Cannot solve the request because of: lib * cannot be installed because there are no viable options:\n"
+        "└─ lib 3.0 would require\n"
+        "   └─ __cuda *, for which no candidates were found.\n"
+    )
+    NO_SUCH = (
+        "The following packages are incompatible\n└─ lib * can be installed with any of the following options:\n"
+        "   └─ lib 2.1\n└─ the constraint {} cannot be fulfilled\n"
+    )
+    APP = (
+        "Cannot solve the request because of: app * cannot be installed because there are no viable options:\n"
+        "└─ app 1.0 would require\n"
+        "   └─ lib >=3, which cannot be installed because there are no viable options:\n"
+        "      └─ lib 3.0 would require\n"
+        "         └─ __cuda *, for which no candidates were found.\n"
+    )
+
+    @pytest.mark.parametrize(
+        ("message", "asked", "helps"),
+        [
+            (NEEDS_GPU + NO_SUCH.format("lib 1.*"), ["lib=1"], False),
+            (NEEDS_GPU + NO_SUCH.format("lib 3.*"), ["lib=3"], True),
+            (NEEDS_GPU + NO_SUCH.format("lib >=3"), ["lib>=3"], True),
+            (NEEDS_GPU + NO_SUCH.format("lib 1.*"), [], False),
+            (APP, ["app"], True),
+            (APP, ["app", "lib=2"], False),
+        ],
+    )
+    def test_another_cuda_is_suggested_only_if_a_package_that_needs_it_fits(
+        self, message: str, asked: list[str], *, helps: bool
+    ) -> None:
+        plan = replace(PLAN, asked=tuple(parse_conda_spec(text, Where("e.yml", 1)) for text in asked))
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", message), plan)
+        assert ("--cuda" in caught.value.hint) == helps
+        assert ("change one of these versions" in caught.value.hint) == (not helps)
+
+    def test_another_cause_beside_a_missing_cuda_is_not_hidden_by_the_hint(self) -> None:
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", self.NEEDS_GPU + self.NO_SUCH.format("other 1.*")), PLAN)
+        assert "--cuda" in caught.value.hint
+        assert "change one of these versions" in caught.value.hint
+
+    def test_a_package_for_newer_processors_needs_a_site(self) -> None:
+        tree = "simd * cannot be installed\n└─ simd 1.0 would require\n   └─ __archspec ==1 x86_64_v4, for which no ..."
+        plan = replace(PLAN, virtual=(("__archspec", "1", "x86_64"),))
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", tree), plan)
+        assert caught.value.hint.startswith("solved for processors of type x86_64; ")
+        assert "--site" in caught.value.hint
+
     @pytest.mark.parametrize(
         "message",
         [

@@ -93,12 +93,17 @@ class BuildContainer(msgspec.Struct, frozen=True):
         The command of the backend itself is not shown.
         """
         shown = Command(tuple(Path(each).name if each == UV_INSIDE else each for each in argv))
-        error = tool_error(shown, reply, doing=doing, hint=hint or "add --verbose to see its whole output")
+        error = tool_error(shown, reply, doing=doing, hint=hint or self.where_all_is(reply))
         for bind in self.binds:
             if bind.target.startswith(OWN_FOLDER):
                 here = bind.source.replace("\\", r"\\")
                 error.evidence = re.sub(rf"{re.escape(bind.target)}(?![\w-])", here, error.evidence)
         return error
+
+    def where_all_is(self, reply: Reply) -> str:
+        """Return how to see the whole output of a program, of which an error shows the last lines."""
+        is_cut = len((reply.stderr.strip() or reply.stdout.strip()).splitlines()) > LAST_LINES
+        return f"{self.session.show_all} to see its whole output" if is_cut else "these lines are its whole output"
 
     def command(self, spec: ExecSpec) -> Command:
         """Return the command that the backend runs; in a writable copy, create the mount points first."""

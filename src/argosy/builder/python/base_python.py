@@ -22,6 +22,7 @@ from argosy.core.model import Bind
 from argosy.core.parse import parse_json
 from argosy.core.process import Reply
 from argosy.core.records import replace
+from argosy.core.suggest import did_you_mean
 from argosy.images.rootfs import resolve_in_root, write_in_root
 
 FIND_PYTHON = Path(__file__).with_name("find-python.sh").read_text(encoding="utf-8")
@@ -77,6 +78,16 @@ class BasePython(msgspec.Struct, frozen=True):
         kept = (line for line in self.limits.splitlines() if _limited_package(line) not in names)
         packages = tuple(package for package in self.packages if package[0] not in names)
         return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
+
+
+def unused_replacements(python: BasePython, names: Collection[str]) -> tuple[str, ...]:
+    """Describe names of packages to replace that neither the base nor its constraint file has."""
+    known = {*dict(python.packages), *map(_limited_package, python.limits.splitlines())}
+    hints = {name: did_you_mean(name, known, "") for name in names if name not in known}
+    return tuple(
+        f"--allow-replace {name} has no effect: the base has no such package{f'; {hint}' if hint else ''}"
+        for name, hint in hints.items()
+    )
 
 
 def _limited_package(line: str) -> str:

@@ -7,6 +7,7 @@ versions without their dependencies, into the venv only.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -36,12 +37,22 @@ from argosy.builder.python.pins import (
     vendor_builds,
 )
 from argosy.builder.python.uv_output import UvProgress, explain_warnings, naming_lines
+from argosy.core.errors import CheckFailed
 from argosy.core.layout import ENV_PREFIX
+from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.core.session import Step
 from argosy.images.rootfs import resolve_in_root, write_in_root
 from argosy.recipes.recipe import PipIndex, Recipe
 from argosy.recipes.render import render_constraints, render_overrides, render_project, render_requirements
+
+ABOUT_PIP = re.compile(r"(?<![\w.-])pip(?![\w-])")
+"""The package pip in uv's explanation, but not pip-tools."""
+
+NO_PIP = (
+    "the image has no pip: it cannot be found where packages are searched; "
+    "'pip download pip -d DIRECTORY' adds it to a folder of wheels"
+)
 
 
 def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -79,8 +90,7 @@ def _choose_versions(installer: Installer, recipe: Recipe, step: Step) -> dict[s
     """Ask uv which versions it would install over the base; return a row for each package."""
     step.say("choosing versions")
     asked = {line.name: line.requirement.partition(" @ ")[2] for line in recipe.pip if " @ " in line.requirement}
-    command = _choosing_command(installer, recipe)
-    reply = installer.uv_checked(*command, doing="choosing versions")
+    command, reply = _ask_for_versions(installer, recipe)
     chosen = read_chosen(reply, asked)
     for warning in explain_warnings(reply.stderr, recipe.pip):
         installer.build_container.session.reporter.note(warning)
@@ -90,12 +100,35 @@ def _choose_versions(installer: Installer, recipe: Recipe, step: Step) -> dict[s
     return chosen
 
 
-def _choosing_command(installer: Installer, recipe: Recipe) -> tuple[str, ...]:
-    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions."""
+def _ask_for_versions(installer: Installer, recipe: Recipe) -> tuple[tuple[str, ...], Reply]:
+    """Return the command that chooses versions, and uv's answer; pip is left out if only Argosy asks for it in vain.
+
+    Without pip in the layer, `pip list` would fail, or list only the base; but a folder that `pip download -r` filled
+    has no pip, and neither have some indexes.
+    """
+    adds_pip = "pip" not in {*dict(installer.python.packages), *(line.name for line in recipe.pip)}
+    command = _choosing_command(installer, recipe, "pip\n" if adds_pip else "")
+    try:
+        return command, installer.uv_checked(*command, doing="choosing versions")
+    except CheckFailed as error:
+        if not (adds_pip and ABOUT_PIP.search(error.evidence)):
+            raise
+    command = _choosing_command(installer, recipe, "")
+    reply = installer.uv_checked(*command, doing="choosing versions")
+    installer.build_container.session.reporter.note(NO_PIP)
+    return command, reply
+
+
+def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[str, ...]:
+    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions.
+
+    Parameters
+    ----------
+    more
+        Lines of further requirements.
+    """
     base, builds = dict(installer.python.packages), vendor_builds(installer.python.packages)
-    requirements = render_requirements(recipe)
-    if "pip" not in base:
-        requirements += "pip\n"  # without pip in the layer, `pip list` would fail, or list only the base
+    requirements = render_requirements(recipe) + more
     with_index = [line for line in recipe.pip if line.index]
     project = render_project(
         (line.requirement for line in with_index), {line.name: line.index for line in with_index if line.index}

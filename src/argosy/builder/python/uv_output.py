@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -17,7 +18,7 @@ from argosy.builder.python.sources import advise_on_git
 from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
-from argosy.core.redact import redact
+from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
 from argosy.recipes.recipe import PipLine
 from argosy.recipes.uv_options import UvSettings
@@ -27,6 +28,8 @@ MOST_OF_A_BUILD = 40
 MOST_LINES = 8
 NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
+GONE = re.compile(r"Failed to download(?: and build)? `(?P<package>[^`]+ @ (?P<url>https?:[^`]+))`")
+MISMATCH = re.compile(r"Hash mismatch for `(?P<package>[^`]+)`")
 REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 _WARNING = re.compile(
     r"warning: (?:The package )?`([^`]+)` "
@@ -54,6 +57,8 @@ def explain_uv(
 ) -> ArgosyError:
     """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
+    if wrong := _explain_one_package(text):
+        return wrong
     about_git = advise_on_git(text, settings)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
@@ -70,12 +75,8 @@ def explain_uv(
         )
     if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text, settings)
-    if DAMAGED.search(text):
-        said = text[text.find("error:") :].strip()
-        hint = "if the file of the index is intact, empty the cache and build again: argosy cache gc --older-than 0h"
-        return ToolFailed("cannot read a wheel: the file or its cache entry is damaged", evidence=said, hint=hint)
-    if status := STATUS.search(text):
-        return _explain_status(status["code"], status["said"], text)
+    if failed := _explain_download(text):
+        return failed
     error = build_container.failure((UV_INSIDE, *arguments[:2], "…"), reply, doing=doing, hint=about_git)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; if the nodes have no network, build on a login node"
@@ -98,10 +99,79 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
             mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
             # All modules of Python are named at once.
             others = sys.stdlib_module_names if OF_PYTHON in error.hint else frozenset()
-            found = (line for line in lines if line.name in mentioned or line.name in others)
+            found = [line for line in lines if line.name in mentioned or line.name in others]
             named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in found]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
+            locked = {line.name for line in found if Path(line.where.file).name == "uv.lock"}
+            if any(line.name in locked and Path(line.where.file).name != "uv.lock" for line in found):
+                error.hint = "the lock is older than the project: run 'uv lock', and build again"
         raise
+
+
+class WrongFile(CheckFailed):
+    """Report a package whose file is missing or not the requested one.
+
+    Parameters
+    ----------
+    package
+        The package as uv writes it: ``name==version`` or ``name @ URL``.
+    """
+
+    def __init__(self, package: str, what: str, *, evidence: str, hint: str) -> None:
+        super().__init__(what, evidence=evidence, hint=hint)
+        self.package = package
+
+
+def _explain_one_package(text: str) -> WrongFile | None:
+    """Return the error for an address of the user that does not exist, or for another hash than the requested one."""
+    evidence = text[text.find("error:") :].strip()
+    if (gone := GONE.search(text)) and (status := STATUS.search(text)) and status["code"] in {"404", "410"}:
+        what = f"the address does not exist: {redact(gone['url'])}"
+        return WrongFile(gone["package"], what, evidence=evidence, hint="check the address")
+    if other := MISMATCH.search(text):
+        return WrongFile(
+            other["package"],
+            f"hash mismatch: {redact(other['package'])} is not the file that was requested",
+            evidence=evidence,
+            hint="the file was replaced, or may have been tampered with: find out why before you change the hash",
+        )
+    return None
+
+
+@contextmanager
+def naming_package(lines: Iterable[PipLine]) -> Iterator[None]:
+    """Add the user's line to an error about the file of one package.
+
+    Raises
+    ------
+    WrongFile
+        The original error, with that line.
+    """
+    try:
+        yield
+    except WrongFile as error:
+        name, _, url = error.package.partition(" @ ")
+        name, url = canonicalize_name(_bare(name)), split_login(url)[0]
+        found = [line for line in lines if line.name == name or (url and split_login(line.spec)[0] == url)]
+        named = [f"{line.where}: {' '.join(redact(_with_hashes(line)).split())}" for line in found[:MOST_LINES]]
+        error.evidence = "\n".join((error.evidence, *named))
+        if any(line.hashes and not re.search(r"==|@", line.text) for line in found):
+            error.hint = f"write the version that the hash belongs to ({name}==…); otherwise {error.hint}"
+        raise
+
+
+def _with_hashes(line: PipLine) -> str:
+    return " ".join((line.text, *(f"--hash={each}" for each in line.hashes if each not in line.text)))
+
+
+def _explain_download(text: str) -> ToolFailed | None:
+    """Return the error for a damaged file, or for an index that refuses to answer."""
+    if DAMAGED.search(text):
+        said = text[text.find("error:") :].strip()
+        hint = "if the file of the index is intact, empty the cache and build again: argosy cache gc --older-than 0h"
+        return ToolFailed("cannot read a wheel: the file or its cache entry is damaged", evidence=said, hint=hint)
+    status = STATUS.search(text)
+    return _explain_status(status["code"], status["said"], text) if status else None
 
 
 def _explain_status(code: str, said: str, text: str) -> ToolFailed:

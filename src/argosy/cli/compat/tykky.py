@@ -70,6 +70,7 @@ def answer(arguments: Arguments) -> None:
     for note in (*arguments.notes, *log.notes):
         click.echo(note, err=True)
     session = open_session(verbose=log.verbose, quiet=log.quiet, work=log.work)
+    session = replace(session, show_all="set CW_LOG_LEVEL=3")
     if arguments.action == "update":
         request = plan_update(arguments, cwd, read_text)
         _refuse_prefix_of_tykky(request.prefix, arguments.program)
