@@ -346,7 +346,7 @@ def test_an_unknown_name_and_an_unknown_tag_are_usage_errors(stage: Stage, regis
     for reference in (f"docker://{registry.address}/it/none", f"{one}-not"):
         error = stage.failure(reference)
         assert isinstance(error, UsageError)
-        assert "there is no image" in error.what
+        assert "the registry has no image" in error.what
         assert "manifest unknown" in error.evidence
 
 

@@ -143,7 +143,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 
 
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
-    """List the user's own jobs that wait or run; with `ended`, also those that Slurm has not forgotten yet."""
+    """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
     command = plan_squeue(session.host.person.name, ended=ended)
     return parse_squeue(ask_slurm(session, command, doing="asking for your jobs"))
 

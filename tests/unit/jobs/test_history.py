@@ -105,6 +105,15 @@ def test_past_jobs_with_damaged_records_are_listed_with_the_damaged_file(state: 
     assert [len(row["damaged"]) for row in rows] == [1, 1, 1, 1, 1, 0]
 
 
+def fake_squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Put a squeue with this text of sh first on the PATH."""
+    squeue = folder / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/sh\n{text}\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
+
+
 def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,11 +124,7 @@ def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
     record(state, "5", "5 0 1 n1 1000 1020\n")
     for job in ("1", "4"):
         (state / f"runs/2026010{job}-000000-abc/cancelled").touch()
-    squeue = state / "bin/squeue"
-    squeue.parent.mkdir()
-    squeue.write_text("#!/bin/sh\necho '5|PENDING|None|N/A|1|0:00|5:00|main||train'\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
+    fake_squeue(state, monkeypatch, "echo '5|PENDING|None|N/A|1|0:00|5:00|main||train'")
     assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
         "waits in the queue",
         "was cancelled after 0:00:20 on n1",
@@ -292,15 +297,11 @@ def test_past_jobs_without_a_recorded_end_have_the_end_that_slurm_still_knows(
     for job in "123":
         record(state, job, "3 0 3 n1 1000 1020\n" if job == "3" else "")
     record(state, "4")
-    squeue = state / "bin/squeue"
-    squeue.parent.mkdir()
     rows = "\n".join(
         f"{job}|{job_state}|None|N/A|1|0:00|5:00|main||train"
         for job, job_state in (("1", "CANCELLED"), ("3", "CANCELLED"), ("4_0", "RUNNING"), ("4_1", "COMPLETED"))
     )
-    squeue.write_text(f"#!/bin/sh\ncase \" $* \" in *' --states=all '*) echo '{rows}' ;; esac\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
+    fake_squeue(state, monkeypatch, f"case \" $* \" in *' --states=all '*) echo '{rows}' ;; esac")
     assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
         "runs",
         "ended with code 3 after 0:00:20 on n1",

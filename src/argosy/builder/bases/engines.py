@@ -241,10 +241,10 @@ def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path
         if file is None or not file.is_file():
             check = "check the path after -f; it is relative to the current folder"
             hint = check if options.dockerfile else "pass the Dockerfile with -f"
-            raise UsageError(f"there is no file {file or path / 'Dockerfile'}", hint=hint)
+            raise UsageError(f"{file or path / 'Dockerfile'} does not exist", hint=hint)
         return path.absolute(), file.absolute()
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", hint="check the path")
+        raise UsageError(f"{path} does not exist", hint="check the path")
     return path.absolute().parent, path.absolute()
 
 

@@ -296,7 +296,7 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
             f"correct or remove the file in the message; {login} writes the file of logins again",
         ),
         Fault.MISSING: (
-            f"there is no image {image} in the registry" if name else "the registry does not have it",
+            f"the registry has no image {image}" if name else "the registry does not have the image",
             "check the name and the tag" + (f"; 'skopeo list-tags docker://{name}' lists the tags" if name else ""),
         ),
         Fault.LOGIN: (
