@@ -50,15 +50,20 @@ def ask(*words: str) -> Result:
     return CliRunner().invoke(app, ("jobs", *words))
 
 
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    """Put programs of Slurm with these texts of sh first on the PATH."""
+    (folder / "bin").mkdir()
+    for name, text in programs.items():
+        program = folder / "bin" / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
+
+
 def test_values_that_slurm_does_not_know_are_not_shown(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = state / "bin/squeue"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho '7|PENDING|None|N/A|1|0:00|5:00|main||train'\n")
     job = "JobId=7 JobState=PENDING Reason=None Restarts=0 ExitCode=0:0 NodeList=(null) StdOut=/p/train-7.out"
-    program.with_name("scontrol").write_text(f"#!/bin/sh\necho '{job}'\n")
-    for name in ("squeue", "scontrol"):
-        program.with_name(name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    waiting = "echo '7|PENDING|None|N/A|1|0:00|5:00|main||train'"
+    fake_slurm(state, monkeypatch, squeue=waiting, scontrol=f"echo '{job}'")
     assert ask().output == "7  train  main  1 node  0:00  waits in the queue\n"
     shown = dict(line.split(maxsplit=1) for line in ask("show", "7").output.splitlines())
     assert shown.keys() == {"job", "state", "output"}
@@ -105,15 +110,6 @@ def test_past_jobs_with_damaged_records_are_listed_with_the_damaged_file(state: 
     assert [len(row["damaged"]) for row in rows] == [1, 1, 1, 1, 1, 0]
 
 
-def fake_squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Put a squeue with this text of sh first on the PATH."""
-    squeue = folder / "bin/squeue"
-    squeue.parent.mkdir()
-    squeue.write_text(f"#!/bin/sh\n{text}\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
-
-
 def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +120,7 @@ def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
     record(state, "5", "5 0 1 n1 1000 1020\n")
     for job in ("1", "4"):
         (state / f"runs/2026010{job}-000000-abc/cancelled").touch()
-    fake_squeue(state, monkeypatch, "echo '5|PENDING|None|N/A|1|0:00|5:00|main||train'")
+    fake_slurm(state, monkeypatch, squeue="echo '5|PENDING|None|N/A|1|0:00|5:00|main||train'")
     assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
         "waits in the queue",
         "was cancelled after 0:00:20 on n1",
@@ -301,7 +297,7 @@ def test_past_jobs_without_a_recorded_end_have_the_end_that_slurm_still_knows(
         f"{job}|{job_state}|None|N/A|1|0:00|5:00|main||train"
         for job, job_state in (("1", "CANCELLED"), ("3", "CANCELLED"), ("4_0", "RUNNING"), ("4_1", "COMPLETED"))
     )
-    fake_squeue(state, monkeypatch, f"case \" $* \" in *' --states=all '*) echo '{rows}' ;; esac")
+    fake_slurm(state, monkeypatch, squeue=f"case \" $* \" in *' --states=all '*) echo '{rows}' ;; esac")
     assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
         "runs",
         "ended with code 3 after 0:00:20 on n1",
