@@ -145,7 +145,7 @@ def follow_job(
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
     pause = pause or polling_seconds(read_plan(facts.record))
-    reason, wait, is_silent, has_asked = "", pause, False, False
+    reason, wait, has_asked = "", pause, False
     while True:
         reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
@@ -155,13 +155,12 @@ def follow_job(
         wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
         asked = time.monotonic()
         # The recorded end of a run ends this wait once: Slurm may need minutes to complete the job.
-        while time.monotonic() < asked + wait and (is_silent or has_asked or not _has_recorded_end(facts)):
+        while time.monotonic() < asked + wait and (has_asked or not _has_recorded_end(facts)):
             time.sleep(min(SHORTEST_PAUSE, wait))
             if copied.catch_up(facts):
                 wait = pause
         has_asked = _has_recorded_end(facts)
-        before, facts = facts, _ask_again(session, job, facts)
-        is_silent = facts is before
+        facts = _ask_again(session, job, facts)
 
 
 def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:

@@ -145,19 +145,8 @@ def run_dockerfile(
     # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
     # By default, buildah and docker keep the container of a failed instruction.
-    argv = (
-        engine,
-        "build",
-        "--force-rm",
-        *own,
-        *cache,
-        *arguments,
-        "--iidfile",
-        str(id_file),
-        "-f",
-        str(file),
-        str(context),
-    )
+    argv = (engine, "build", "--force-rm", *own, *cache, *arguments, "--iidfile", str(id_file))
+    argv = (*argv, "-f", str(file), str(context))
     command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
         _run(
