@@ -24,9 +24,8 @@ from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import SCRIPT, find_record, new_record_folder
 from argosy.launch.model import LaunchRequest
-from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.submit import Launched, start_launch
+from argosy.launch.submit import Launched, start_launch, write_record
 from argosy.runtimes.container_plan import parse_variable
 from argosy.sites.load import load_profile
 

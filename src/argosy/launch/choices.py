@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Mark, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Word
+from argosy.core.shell import ShellExpr, Word, in_double_quotes
+from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.context import LaunchContext, with_user_defaults
-from argosy.launch.cores import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
-from argosy.launch.debug import plan_debug
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
@@ -27,6 +28,7 @@ from argosy.launch.launchers.launcher import (
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources
+from argosy.launch.shape import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
 from argosy.launch.site_settings import (
     DEFAULT_MPI,
     caller_variables,
@@ -50,6 +52,28 @@ from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.slurm.times import describe_short_time
+
+NCCL_DEBUG: Mapping[str, str] = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    "NCCL_DEBUG_FILE": "{files}{job}-nccl{restart}-%h-%p.log",
+}
+"""For NCCL and RCCL, which write one file per rank (%h is the host, %p the process)."""
+
+JOB, RESTART = "$SLURM_JOB_ID", "${SLURM_RESTART_COUNT:-0}"
+"""The number of a job and of its run, in the names of its log files: all jobs of a folder write them there."""
+
+ONECCL_DEBUG: Mapping[str, str] = {"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"}
+"""For oneCCL and libfabric, which write to stderr; `--log-dir` separates their output by rank."""
+
+TORCH_DEBUG: Mapping[str, str] = {
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "TORCH_CPP_LOG_LEVEL": "INFO",
+    "LOGLEVEL": "INFO",
+}
+
+DEBUG_TOPICS = ("net", "torch")
+DEBUG_WHY = {"net": "shows which network is used", "torch": "shows what torch.distributed does"}
 
 
 class LaunchFacts(msgspec.Struct, frozen=True):
@@ -281,3 +305,46 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
     options = replace(options, exclusive=options.exclusive or target.exclusive, output=output)
     return options, (*rows, *by_site.choices)
+
+
+def _debug_variables(topic: str, vendor: str) -> Mapping[str, str]:
+    if topic == "torch":
+        return TORCH_DEBUG
+    return ONECCL_DEBUG if vendor == "intel" else NCCL_DEBUG
+
+
+def plan_debug(
+    topics: tuple[str, ...], files: str, vendor: str, *, is_job: bool
+) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    """Return the variables for each topic, with their reasons.
+
+    Parameters
+    ----------
+    files
+        Prefix of the log files.
+    vendor
+        Vendor of the GPUs: those of Intel use oneCCL, others NCCL or RCCL.
+    is_job
+        Whether it is a job of Slurm: the names of its log files contain its number and that of the run.
+
+    Raises
+    ------
+    UsageError
+        If a topic does not exist.
+    """
+    variables: list[Variable] = []
+    choices: list[Choice] = []
+    numbers = {"job": f"-{JOB}" if is_job else "", "restart": f"-{RESTART}" if is_job else ""}
+    for topic in topics:
+        if topic not in DEBUG_TOPICS:
+            raise UsageError(
+                f"invalid topic of --debug: {topic!r}",
+                evidence=f"known: {', '.join(DEBUG_TOPICS)}",
+                hint=did_you_mean(topic, DEBUG_TOPICS, "use --debug alone for all topics"),
+            )
+        for name, form in _debug_variables(topic, vendor).items():
+            text = form.format(files=files, **numbers)
+            late = ShellExpr(form.format(files=in_double_quotes(files), **numbers))
+            variables.append(Variable(name, late if is_job and text != form else text))
+            choices.append(Choice(name, text, f"--debug {topic}: {DEBUG_WHY[topic]}", "option"))
+    return tuple(variables), tuple(choices)

@@ -10,11 +10,10 @@ from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mar
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.launch.context import with_user_defaults
-from argosy.launch.cores import fewest_cores
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.launch.script.parts import plan_resume
-from argosy.launch.shape import choose_job_shape, refuse_impossible_numbers
+from argosy.launch.shape import choose_job_shape, fewest_cores, refuse_impossible_numbers
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.load import advise_on_site

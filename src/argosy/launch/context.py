@@ -11,11 +11,17 @@ from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
-from argosy.launch.shape import BY_ALLOCATION, BY_WHOLE_NODES, choose_job_shape, choose_local_shape
+from argosy.launch.shape import (
+    BY_ALLOCATION,
+    BY_WHOLE_NODES,
+    binding_needs_whole_nodes,
+    choose_job_shape,
+    choose_local_shape,
+    without_core_map,
+)
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice

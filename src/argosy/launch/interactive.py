@@ -26,10 +26,9 @@ from argosy.jobs.record import (
 from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
-from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
-from argosy.launch.submit import Launched, submission_environment
+from argosy.launch.submit import Launched, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile
 from argosy.slurm.calls import list_hosts

@@ -1,16 +1,18 @@
-"""Plan a launch: render the script from its choices, and say what starts it; pure."""
+"""Plan a launch: render the script from its choices, check its length, and say what starts it; pure."""
 
 from __future__ import annotations
 
-from argosy.core.model import Variable
+import json
+from collections.abc import Iterable, Mapping
+
+from argosy.core.errors import UsageError
+from argosy.core.model import APPTAINERS, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr
+from argosy.core.shell import ShellExpr, Word, text_of
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts
 from argosy.launch.context import LaunchContext
-from argosy.launch.cores import bound_cores, choose_masks, planned_threads
 from argosy.launch.launchers.launcher import Counts, LauncherCommand, LauncherSpec, find_launcher
-from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
@@ -18,11 +20,27 @@ from argosy.launch.script.node_command import node_check
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.launch.shape import bound_cores, choose_masks, planned_threads
 from argosy.launch.site_settings import advised_against, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.runtime import assignment
 from argosy.sites.binding import render_core_list
 from argosy.slurm.sbatch import plan_sbatch
 from argosy.version import VERSION
+
+ONE_STRING = 131_072
+"""Bytes of one argument or NAME=VALUE, its NUL included: MAX_ARG_STRLEN, 32 pages (execve(2))."""
+
+ALL_STRINGS = 2_097_152
+"""Bytes of all arguments and variables together: a quarter of the usual stack limit of 8 MiB (execve(2))."""
+
+APPTAINER_JSON = 1_048_448
+"""Bytes of the JSON with a container's configuration in Apptainer, including arguments and environment (1.4.5)."""
+
+SPARE = 32_768
+"""Bytes reserved for variables that are set on the node by Slurm and the runtime."""
+
+SHORTER_COMMAND = "write it to a file that the program reads"
 
 
 def plan_launch(context: LaunchContext) -> LaunchPlan:
@@ -163,3 +181,66 @@ def _attach_script(facts: LaunchFacts) -> str:
     script = _script_facts(facts, container, LauncherCommand(facts.request.command))
     check = node_check(container, "", facts.site_settings.node_binds)
     return render_attach(script, render_modules(facts.site.modules), check)
+
+
+def refuse_too_long(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
+    """Refuse a command line or an environment that is longer than the kernel or the runtime accepts.
+
+    Parameters
+    ----------
+    environment
+        The caller's variables, which the job inherits.
+
+    Raises
+    ------
+    UsageError
+        If a size is above its limit.
+    """
+    words = container.argv(command)
+    variables = (*container.exports(), *container.entry.variables)
+    for index, word in enumerate(command):
+        _refuse_long_argument(f"argument {index + 1} of the command", word)
+    for variable in variables:
+        _refuse_long_argument(f"the variable {variable.name}", assignment(variable))
+    strings = [
+        *words,
+        *map(assignment, container.exports()),
+        *(f"{name}={value}" for name, value in environment.items()),
+    ]
+    total = sum(map(_size, strings))
+    _refuse_long_command(total, ALL_STRINGS, "the kernel accepts")
+    if container.runtime.program in APPTAINERS:
+        inside = [*command, *map(assignment, container.entry.variables), *(f"{n}={v}" for n, v in environment.items())]
+        _refuse_long_command(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} accepts")
+
+
+def _refuse_long_argument(what: str, word: Word) -> None:
+    if _size(word) > ONE_STRING:
+        raise UsageError(
+            f"{what} is too long",
+            evidence=f"{_size(word):,} bytes; the kernel accepts {ONE_STRING:,} bytes in one argument or variable",
+            hint=SHORTER_COMMAND,
+        )
+
+
+def _refuse_long_command(total: int, limit: int, who: str) -> None:
+    if total + SPARE > limit:
+        raise UsageError(
+            "the command and its variables are too long",
+            evidence=f"{total:,} bytes with the caller's variables; {who} {limit:,}, and Slurm needs {SPARE:,} of them",
+            hint=SHORTER_COMMAND,
+        )
+
+
+def json_size(words: Iterable[Word]) -> int:
+    """Return the bytes of arguments as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
+    total = 0
+    for word in words:
+        text = text_of(word)
+        total += len(json.dumps(text, ensure_ascii=False).encode(errors="surrogateescape")) + 1
+        total += 5 * sum(map(text.count, "<>&"))
+    return total
+
+
+def _size(word: Word) -> int:
+    return len(text_of(word).encode(errors="surrogateescape")) + 1

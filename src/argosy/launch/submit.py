@@ -1,8 +1,9 @@
-"""Plan a launch, then start its script here or submit it to Slurm."""
+"""Plan a launch, write its record, and start its script here or submit it to Slurm."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -10,19 +11,25 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.locks import this_owner
+from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Command
-from argosy.core.records import replace
+from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
+    COMMAND_LINE,
     END,
+    PLAN,
     SCRIPT,
+    STARTED,
     Submission,
+    make_private_folder,
     new_record_folder,
     new_submission,
     recording_command,
@@ -32,9 +39,9 @@ from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
-from argosy.launch.output_folders import make_output_folders
-from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
+from argosy.launch.script.container_step import ATTACH
+from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
 from argosy.slurm.sbatch import option_value, parse_job_id
@@ -45,6 +52,9 @@ OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
 
 INTERRUPTED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 """Exit codes of a script that the user ended."""
+
+OUTPUT_PATTERN = re.compile(r"%([\w%])")
+"""A pattern that Slurm replaces (sbatch(1), filename pattern)."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -86,7 +96,7 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         job = session.host.environment["SLURM_JOB_ID"]
         write_submission(folder, replace(submission, job=job, in_allocation=True))
     else:
-        write_process(folder)
+        _write_process(folder)
     command = Command(("bash" if plan.is_job else "sh", str(folder / SCRIPT)), env=dict(session.host.environment))
     code = _run_script(command, session, by_first_failure=plan.is_job)
     try:
@@ -202,3 +212,95 @@ def _refuse_missing_chdir(plan: LaunchPlan) -> None:
     folder = option_value(plan.directives, "--chdir")
     if folder and not Path(folder).is_dir():
         raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="create it first")
+
+
+def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
+    """Write the record of a plan before it starts, with the command line that made it, and return its script."""
+    with translate_os_errors(folder, "ARGOSY_STATE"):
+        make_private_folder(folder)
+        script = folder / SCRIPT
+        write_text(script, plan.script)
+        write_text(folder / PLAN, _render_record(plan))
+        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
+        if plan.is_job:
+            texts |= {
+                END_FILE: render_end(plan.cores),
+                RANK_FILE: render_rank(plan.image),
+                OUTPUT_FILE: render_output(),
+            }
+        for name, text in texts.items():
+            if text:
+                write_text(folder / name, text)
+    return script
+
+
+def _render_command_line(typed: tuple[str, ...], cwd: str) -> str:
+    """Render the command line that the user typed, with its folder; empty for calls from Python."""
+    return f"cd {quote(cwd)} && {join(typed)}\n" if typed else ""
+
+
+def _render_record(plan: LaunchPlan) -> str:
+    """Render the plan as JSON; the script is a file of its own."""
+    return (
+        json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
+        + "\n"
+    )
+
+
+def _write_process(folder: Path) -> None:
+    """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
+    write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
+
+
+def make_output_folders(plan: LaunchPlan, user: str) -> None:
+    """Create the folders of the job's output files: Slurm ends a job without a message if it cannot write them.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When nothing can be written there.
+    """
+    for name, path in _outputs(plan).items():
+        if os.path.isdir(path):  # noqa: PTH112 - Path's raises where it is closed
+            hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
+            raise UsageError(f"{path} is a folder, not a file", evidence=f"--{name} {path}", hint=hint)
+    for folder in output_folders(plan, user):
+        with translate_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        refuse_unwritable_folder(folder)
+
+
+def _outputs(plan: LaunchPlan) -> dict[str, str]:
+    """Return the files that a job writes to, with Slurm's patterns in them, by the option that names them."""
+    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
+    return {name: options[name] for name in ("output", "error") if options.get(name)}
+
+
+def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
+    """Return the folders of the job's output files, which must exist when the job starts.
+
+    Raises
+    ------
+    UsageError
+        When the folder's name depends on the job's number.
+    """
+    out: list[Path] = []
+    known = {"%": "%", "x": plan.name, "u": user}
+    for name, path in _outputs(plan).items():
+        if path == os.devnull:
+            continue
+        if "\\" in path:
+            raise UsageError(
+                "the path of an output cannot contain a backslash: Slurm removes it, and then does not replace %j",
+                evidence=f"--{name} {path}",
+                hint=f"use another --{name}, or start from a folder without a backslash in its path",
+            )
+        folder = str(Path(path).parent)
+        if any(letter not in known for letter in OUTPUT_PATTERN.findall(folder)):
+            raise UsageError(
+                "the folder of the output depends on the job's number, and Slurm creates no folders",
+                evidence=f"--{name} {path}",
+                hint="use %j in the name of the file only; write %% for a percent sign",
+            )
+        out.append(Path(OUTPUT_PATTERN.sub(lambda match: known[match[1]], folder)))
+    return tuple(out)

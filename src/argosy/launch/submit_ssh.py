@@ -29,12 +29,10 @@ from argosy.jobs.record import SCRIPT, new_record_folder, new_submission, write_
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
-from argosy.launch.output_folders import output_folders
-from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
-from argosy.launch.submit import Launched, launch
+from argosy.launch.submit import Launched, launch, output_folders, write_record
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch

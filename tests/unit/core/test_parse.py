@@ -30,7 +30,7 @@ from argosy.jobs.outputs import read_ends_of
 from argosy.jobs.query import find_job
 from argosy.jobs.record import parse_ranks
 from argosy.jobs.remote_record import copy_notes, copy_output
-from argosy.launch.cores import fewest_cores
+from argosy.launch.shape import fewest_cores
 from argosy.recipes.project_file import read_project
 from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files

@@ -28,13 +28,11 @@ from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, doubtful_choices, unused_options
-from argosy.launch.output_folders import make_output_folders, output_folders
 from argosy.launch.plan import plan_launch
-from argosy.launch.record import write_record
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_elastic_verdict, render_staging
-from argosy.launch.submit import submit
+from argosy.launch.submit import make_output_folders, output_folders, submit, write_record
 from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.option_row import option_name
 from argosy.recipes.project_file import Project, read_project

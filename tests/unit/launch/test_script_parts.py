@@ -24,7 +24,7 @@ from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, quote, render_helpers
 from argosy.jobs.outputs import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
-from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
+from argosy.launch.plan import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import (
     Resume,

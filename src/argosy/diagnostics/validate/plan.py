@@ -22,7 +22,6 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.choices import choose_job_facts
 from argosy.launch.complete import as_smoke
 from argosy.launch.context import LaunchContext
-from argosy.launch.cores import choose_masks, planned_threads
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_job, slurm_facts
 from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
@@ -30,6 +29,7 @@ from argosy.launch.script.helpers import FREE_PORT, continued, render_call, rend
 from argosy.launch.script.node_command import node_command, render_lists
 from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.launch.shape import choose_masks, planned_threads
 from argosy.launch.site_settings import with_variables
 from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option

@@ -17,9 +17,8 @@ from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, va
 from argosy.jobs.logs import follow_job
 from argosy.jobs.record import new_record_folder
 from argosy.launch.model import Purpose
-from argosy.launch.record import write_record
 from argosy.launch.resolve import resolve_launch
-from argosy.launch.submit import submit
+from argosy.launch.submit import submit, write_record
 from argosy.sites.load import load_profile, sites_here
 from argosy.sites.read import SYSTEM, find_profile, profile_folders, read_site, user_profiles
 from argosy.slurm.sbatch import JobOptions

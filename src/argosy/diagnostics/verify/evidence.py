@@ -21,7 +21,7 @@ from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts, read_past_facts
 from argosy.jobs.record import PLAN, RankFacts, read_plan
-from argosy.launch.debug import JOB, RESTART
+from argosy.launch.choices import JOB, RESTART
 from argosy.sites.profile import Site
 
 MOST_LOGS = 256

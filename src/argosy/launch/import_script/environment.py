@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.launch.cores import THREADS
 from argosy.launch.import_script.model import Fate, Note
 from argosy.launch.import_script.shape import Shape
+from argosy.launch.shape import THREADS
 from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting

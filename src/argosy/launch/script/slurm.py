@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from argosy.core.model import ImageKind
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
-from argosy.launch.cores import CORES_PER_RANK, spare_cores
 from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
 from argosy.launch.script.directives import directives
@@ -34,6 +33,7 @@ from argosy.launch.script.parts import (
     script_shell,
 )
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.launch.shape import CORES_PER_RANK, spare_cores
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.slurm.sbatch import render_directive
 

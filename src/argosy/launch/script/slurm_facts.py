@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.launch.cores import spare_cores
 from argosy.launch.script.local import ScriptFacts
 from argosy.launch.script.parts import Resume
+from argosy.launch.shape import spare_cores
 from argosy.sites.job_settings import SiteSettings
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import JobOptions
