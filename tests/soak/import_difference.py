@@ -21,9 +21,9 @@ from random import Random
 from argosy import api
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.records import replace
+from argosy.launch.import_script.files import render_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import ImportedJob, ImportedScript, Translation
-from argosy.launch.import_script.write import render_jobs
 from argosy.slurm.sbatch_options import complete_option
 from argosy.slurm.script_reader import read_job_script
 from tests.soak.script_grammar import FILES, write_script

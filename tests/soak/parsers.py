@@ -40,9 +40,8 @@ from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job, list_jobs
 from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
+from argosy.launch.import_script.files import read_script_text, render_jobs
 from argosy.launch.import_script.importer import import_script
-from argosy.launch.import_script.read import read_script_text
-from argosy.launch.import_script.write import render_jobs
 from argosy.recipes.condarc import Condarc, parse_condarc
 from argosy.recipes.lock import parse_lock
 from argosy.recipes.project_file import read_project

@@ -14,10 +14,9 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
+from argosy.launch.import_script.files import read_script_text, render_jobs, write_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
-from argosy.launch.import_script.read import read_script_text
-from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.user_config import configured_site
 from argosy.sites.load import load_site, sites_here
 

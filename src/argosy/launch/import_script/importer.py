@@ -25,20 +25,12 @@ from argosy.launch.import_script.expressions import (
     new_definitions,
     why_unknown,
 )
-from argosy.launch.import_script.gpu_wrapper import (
-    NO_WRAPPER,
-    GpuWrapper,
-    is_about_wrapper,
-    read_gpu_wrapper,
-    set_visible_gpu,
-    without_wrapper,
-)
+from argosy.launch.import_script.files import refuse_heterogeneous
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
 from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
-from argosy.launch.import_script.read import refuse_heterogeneous
 from argosy.launch.import_script.roles import HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
     SETS_ALL,
@@ -111,7 +103,7 @@ class _Reader:
         self.functions: dict[str, str] = {}
         self.bodies: dict[str, Statement] = {}
         self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
-        self.wrappers: dict[str, GpuWrapper] = {}
+        self.wrappers: dict[str, fates.GpuWrapper] = {}
         self.order = Order()
         self.after_test = self.is_conditional = self.is_guard = self.has_ended = False
         self.name = name
@@ -203,9 +195,9 @@ class _Reader:
         """Return what becomes of a loop, a condition, a function or a here-document: it is not translated."""
         text, changed = statement.text, assigned_variables(statement.text)
         self.state.compute(changed)
-        if wrapper := read_gpu_wrapper(text):
+        if wrapper := fates.read_gpu_wrapper(text):
             self.wrappers[wrapper.name] = wrapper
-            return Outcome(Fate.REPLACED, NO_WRAPPER)
+            return Outcome(Fate.REPLACED, fates.NO_WRAPPER)
         if text.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
             return self.variables.computed(statement, changed, fates.PURPOSES[Role.TEST])
@@ -249,14 +241,14 @@ class _Reader:
         """Translate a command: the start of a program, preparation, or output."""
         if self.assign_defaults(statement):
             return None
-        written, wrapper = without_wrapper(statement, self.wrappers)
+        written, wrapper = fates.without_wrapper(statement, self.wrappers)
         program = read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, harmless_functions(self.functions))
         if wrapper and role is Role.PROGRAM:
-            set_visible_gpu(program, wrapper)
-        elif is_about_wrapper(program, self.wrappers):
-            return Outcome(Fate.REPLACED, NO_WRAPPER)
+            fates.set_visible_gpu(program, wrapper)
+        elif fates.is_about_wrapper(program, self.wrappers):
+            return Outcome(Fate.REPLACED, fates.NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)

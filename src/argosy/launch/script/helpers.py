@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from argosy.core.shell import Helpers, ShellExpr, Word, choose_functions, load_helper, render_command, render_helpers
-from argosy.launch.script.reasons import packed
 
 DATA = Path(__file__).with_name("data")
 JOB, NODES = DATA / "job.sh", DATA / "nodes.sh"
@@ -88,3 +87,14 @@ def render_call(words: tuple[Word, ...], program: str = "") -> str:
 def continued(pieces: Iterable[str]) -> str:
     """Render options of a step over as many lines as they need."""
     return f" \\\n{STEP}".join(packed(pieces, WIDTH - len(STEP) - 2))
+
+
+def packed(words: Iterable[str], width: int) -> Iterator[str]:
+    """Yield lines of arguments that are at most `width` characters wide."""
+    line = ""
+    for word in words:
+        if line and len(line) + 1 + len(word) > width:
+            yield line
+            line = ""
+        line = f"{line} {word}" if line else word
+    yield line

@@ -1,26 +1,48 @@
-"""Render a launch on this machine as a POSIX sh script that runs without Argosy; pure."""
+"""Render a launch on this machine as a POSIX sh script that runs without Argosy, and the reasons in any script; pure.
+
+A script has short, whole reasons: in its head, or next to the variable that they explain. ``argosy explain`` has all of
+them in full, with their sources.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 import msgspec
 
-from argosy.core.model import Choice, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark, Variable
 from argosy.core.render import count
-from argosy.core.shell import Word, as_comment, collect_helpers, merge_helpers, quote
+from argosy.core.shell import Word, as_comment, collect_helpers, merge_helpers, quote, render_assignment
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import LauncherCommand
-from argosy.launch.script.helpers import WIDTH, heading, render_call, render_program
+from argosy.launch.script.helpers import WIDTH, heading, packed, render_call, render_program
 from argosy.launch.script.parts import before_command, render_before_here
-from argosy.launch.script.reasons import packed, render_choices, render_exports, split_choices
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
 from argosy.version import VERSION
 
 VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}
 """Device node of each vendor's GPUs: if it is missing, ``--nv`` and ``--rocm`` fail without an error."""
+
+INDENT = 4
+MOST_REASONS = 7
+
+MAIN_CHOICES = frozenset(
+    (
+        *(ChoiceKey.MODE, ChoiceKey.PARTITION, "--qos", ChoiceKey.QUEUE, ChoiceKey.LAUNCHER, ChoiceKey.RUNTIME),
+        *(ChoiceKey.ENTER, ChoiceKey.GPU, ChoiceKey.PROFILE, ChoiceKey.ASSUMED, ChoiceKey.RANK_CORES),
+    )
+)
+"""Choices that the head of a script explains."""
+
+SHOWN_FIRST = frozenset((Mark.FIRST, Mark.DOUBTFUL))
+"""Marks of choices that are at the top of the head."""
+
+ALWAYS_EXPLAINED = frozenset((ChoiceKey.EXCLUDED_NODES, ChoiceKey.SIGNED_BY, ChoiceKey.TORCH, ChoiceKey.BILLED))
+"""Choices that the head always explains: they change the cost of the job, or the resources that it may use."""
 
 
 class ScriptFacts(msgspec.Struct, frozen=True):
@@ -117,3 +139,86 @@ def _start(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
     yield f"    start_beside \\\n    {call}"
     yield "done"
     yield "wait_for_copies"
+
+
+def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
+    """Render the reasons in the head: commands to run first, doubts, options that are not set, then main choices."""
+    choices = tuple(choices)
+    for choice in (choice for choice in choices if choice.mark is Mark.FIRST):
+        yield as_comment(f"#   run first: {choice.value}")  # on one line, so that it can be copied
+        yield from textwrap.wrap(as_comment(choice.why), WIDTH, initial_indent="#     ", subsequent_indent="#     ")
+    for choice in (choice for choice in choices if choice.mark is Mark.DOUBTFUL):
+        text = as_comment(f"{choice.label} = {choice.value}: {choice.why}")
+        yield from textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
+    explained = (choice for choice in choices if _is_explained(choice) and choice.mark not in SHOWN_FIRST)
+    rows = map(
+        _render_reason, sorted(explained, key=lambda choice: choice.key not in ALWAYS_EXPLAINED and not choice.mark)
+    )
+    yield from [row for row in rows if row][:MOST_REASONS]
+
+
+def _is_explained(choice: Choice) -> bool:
+    is_plain = choice.value == "none" and choice.key != ChoiceKey.LAUNCHER
+    usual = choice.key in MAIN_CHOICES and choice.source != "option" and not is_plain
+    return usual or choice.key in ALWAYS_EXPLAINED or choice.mark in {Mark.UNUSED, Mark.UNSET}
+
+
+def _render_reason(choice: Choice) -> str:
+    """Return the longest form of a reason that fits; the path of the user's own profile is always listed."""
+    value = f"#   {choice.label} = {choice.value}"
+    alone = value if choice.key == ChoiceKey.PROFILE else f"#   {choice.label}: {choice.why}"
+    forms = [as_comment(text) for text in (f"{value}: {choice.why}", f"{value}: {_first_clause(choice.why)}", alone)]
+    return next((form for form in forms if len(form) <= WIDTH), forms[-1] if choice.key == ChoiceKey.PROFILE else "")
+
+
+def _first_clause(why: str) -> str:
+    """Return the first clause of a reason."""
+    return why.partition("; ")[0].partition(": ")[0]
+
+
+def split_choices(
+    choices: Iterable[Choice], exports: tuple[Variable, ...]
+) -> tuple[tuple[Choice, ...], Mapping[str, Choice]]:
+    """Split choices into those for the head of a script, and those for the export of a variable."""
+    exported = {_name_inside(variable) for variable in exports}
+    head: list[Choice] = []
+    by_variable: dict[str, Choice] = {}
+    for choice in choices:
+        names = choice.key.split(", ")
+        if exported.issuperset(names):
+            by_variable |= dict.fromkeys(names, choice)
+        else:
+            head.append(choice)
+    return tuple(head), by_variable
+
+
+def render_exports(exports: tuple[Variable, ...], reasons: Mapping[str, Choice]) -> Iterator[str]:
+    """Render the exports of variables with their reasons, which are above several variables that share one."""
+    for why, group in groupby(exports, key=lambda variable: _reason(reasons.get(_name_inside(variable)))):
+        words = [render_assignment(variable.name, variable.value) for variable in group]
+        short = next((text for text in (why, _first_clause(why)) if _fits(words, text)), "")
+        if short:
+            yield f"export {words[0]}  # {short}"
+            continue
+        if why:
+            yield from (f"# {line}" for line in textwrap.wrap(_whole(why), WIDTH - INDENT - 2))
+        yield from map("export {}".format, packed(words, WIDTH - INDENT - len("export ")))
+
+
+def _reason(choice: Choice | None) -> str:
+    return as_comment(choice.why) if choice else ""
+
+
+def _fits(words: list[str], why: str) -> bool:
+    return bool(why) and len(words) == 1 and INDENT + len(f"export {words[0]}  # {why}") <= WIDTH
+
+
+def _whole(why: str) -> str:
+    """Return a reason as it is if it fits on a line, else its first clause."""
+    return why if len(why) <= WIDTH - INDENT - 2 else _first_clause(why)
+
+
+def _name_inside(variable: Variable) -> str:
+    """Return a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
+    family, _, name = variable.name.partition("ENV_")
+    return name if family in {"APPTAINER", "SINGULARITY", "ARGOSY"} else variable.name

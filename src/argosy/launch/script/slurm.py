@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from argosy.core.model import ImageKind
+from argosy.core.records import replace
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
-from argosy.launch.script.directives import directives
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
 from argosy.launch.script.local import render_environment, render_head
 from argosy.launch.script.node_command import node_command, render_lists
@@ -30,12 +30,14 @@ from argosy.launch.script.parts import (
     render_staging,
     render_timer,
     render_warning,
+    resume_directives,
     script_shell,
 )
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.slurm.sbatch import render_directive
+from argosy.slurm.sbatch_options import join_dependencies, join_gres
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:
@@ -248,3 +250,33 @@ def _end(facts: SlurmFacts) -> Iterator[str]:
         yield render_requeue(facts.resume)
     # Other jobs may depend on the exit code of the ranks.
     yield '[ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"'
+
+
+def directives(facts: SlurmFacts) -> Iterator[str]:
+    """Yield the sbatch options, with the shape first."""
+    return join_dependencies(join_gres(_directives(facts)))
+
+
+def _directives(facts: SlurmFacts) -> Iterator[str]:
+    shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
+    tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
+    yield f"--job-name={facts.script.name}"
+    yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
+    if facts.least_nodes or facts.independent_ranks:
+        yield "--no-kill"  # otherwise Slurm ends a job that loses a node
+    if slurm.cpus_option:
+        # If the profile does not contain the cores, a task per rank requests at least one core each.
+        yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
+    if slurm.cpus_option and shape.cpus_per_rank:
+        yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else facts.cores_per_node}"
+    yield from slurm.request_gpus(shape.gpus_per_node, facts.gpu_type)
+    if facts.resume:
+        yield from resume_directives(facts.resume)
+        options = replace(options, signal="", requeue=False)
+    elif options.requeue:
+        yield "--open-mode=append"  # otherwise the second run would erase the output of the first
+    asked = tuple(options.lines())
+    yield from asked
+    names = {option.partition("=")[0] for option in asked}
+    yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
+    yield from facts.extra

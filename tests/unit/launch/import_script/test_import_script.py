@@ -19,10 +19,9 @@ from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.records import replace
+from argosy.launch.import_script.files import read_script_text, render_jobs, write_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
-from argosy.launch.import_script.read import read_script_text
-from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from argosy.launch.import_script.files import render_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
-from argosy.launch.import_script.write import render_jobs
 
 
 def read(*lines: str) -> ImportedScript:
