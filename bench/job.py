@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from argosy.bench.statistics import sign_interval
+from argosy.bench.result import sign_interval
 from bench.cluster import Cluster, lab_cluster
 from bench.inputs import Inputs
 from bench.place import open_folder, why_no_lab

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from argosy.bench.statistics import quartiles
+from argosy.bench.result import quartiles
 
 NOT_MET = "NOT MET"
 """Verdict on a row that does not keep its budget."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.statistics import VariantResult, compare_rounds
+from argosy.bench.result import VariantResult, compare_rounds
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Variable
 from argosy.core.parse import parse_float, parse_json

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.statistics import quartiles
+from argosy.bench.result import quartiles
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER
 from argosy.core.parse import parse_json

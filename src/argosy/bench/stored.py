@@ -10,9 +10,8 @@ import msgspec
 
 from argosy.bench import settings
 from argosy.bench.collectives_output import CollectivesOutput, Measured, parse_bandwidth, parse_collectives
-from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchResult, Figure, Kind
+from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchResult, Figure, Kind, quartiles
 from argosy.bench.startup import CASES, StartupReport
-from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json
 from argosy.core.records import replace

@@ -19,8 +19,8 @@ from argosy.bench.requests import (
     node_test_command,
     parse_node_counts,
 )
+from argosy.bench.result import VariantResult
 from argosy.bench.startup import CASES, StartupRequest
-from argosy.bench.statistics import VariantResult
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
     picture_options,

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.bench.result import sign_interval
 from argosy.bench.settings import (
     MARK,
     Run,
@@ -24,7 +25,6 @@ from argosy.bench.settings import (
     render_job,
     with_variant,
 )
-from argosy.bench.statistics import sign_interval
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
 from argosy.jobs.launch_plan import LaunchPlan, Shape
