@@ -12,7 +12,7 @@ from argosy.cli.options import json_option
 from argosy.cli.output import has_screen, output_width, print_json, print_report
 from argosy.cli.parameters import JOB
 from argosy.core.errors import Interrupted
-from argosy.jobs.live.model import JobView
+from argosy.jobs.live.probe import JobView
 from argosy.jobs.live.sources import resolve_job
 from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
 from argosy.jobs.names import resolve_name

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from argosy.cli.live_view import HEADS, choose_ranks, rank_cells, render_hint, render_node, render_title
-from argosy.jobs.live.model import JobView, RankState, RankView
+from argosy.jobs.live.probe import JobView, RankState, RankView
 
 FRAMES_PER_SECOND = 2
 STYLES = {RankState.HUNG: "bold red", RankState.SILENT: "yellow", RankState.IDLE: "yellow", RankState.ENDED: "dim"}

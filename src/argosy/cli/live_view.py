@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from argosy.core.render import render_seconds, render_size
 from argosy.host.gpu_use import GpuUse
-from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
+from argosy.jobs.live.probe import JobView, NodeView, RankState, RankView
 from argosy.slurm.states import RUNNING
 
 MOST_RANKS = 32

@@ -19,8 +19,7 @@ from argosy.core.parse import render_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import asdict, replace
 from argosy.host.gpu_use import GpuUse
-from argosy.jobs.live.model import JobView, RankState, RankView
-from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
+from argosy.jobs.live.probe import DATA, JobView, RankState, RankUse, RankView, parse_nodes, rank_gpus
 from argosy.jobs.live.sources import OutputWatch, clean_line, open_source, resolve_job
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch

@@ -16,8 +16,7 @@ from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.locks import is_alive, read_owner
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs.live.model import JobView
-from argosy.jobs.live.probe import Target
+from argosy.jobs.live.probe import JobView, Target
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds

@@ -12,8 +12,19 @@ from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpu_use import GpuUse
-from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
-from argosy.jobs.live.probe import STEP_SECONDS, TIMED_OUT, Moment, NodeUse, RankUse, rank_gpus, read_nodes
+from argosy.jobs.live.probe import (
+    STEP_SECONDS,
+    TIMED_OUT,
+    JobView,
+    Moment,
+    NodeUse,
+    NodeView,
+    RankState,
+    RankUse,
+    RankView,
+    rank_gpus,
+    read_nodes,
+)
 from argosy.jobs.live.sources import open_source
 from argosy.slurm.calls import says_no_answer
 from argosy.slurm.states import ENDED, RUNNING
