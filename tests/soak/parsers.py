@@ -52,7 +52,7 @@ from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.script_rules import lint_script
 from argosy.sites.read import DATA, read_site
-from argosy.wrap.probe import parse_probe
+from argosy.wrap.new_version import parse_probe
 from argosy.wrap.request import parse_environ
 from tests.soak import samples
 from tests.unit.diagnostics import test_discover

@@ -18,9 +18,8 @@ from argosy.images.open import open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.new_version import CreateImage, Draft, add_version, given_site
+from argosy.wrap.new_version import CreateImage, Draft, add_version, extend_image, given_site, keep_image, make_image
 from argosy.wrap.plan import merge_files, refuse_relative_paths, settings_at_site
-from argosy.wrap.sources import extend_image, keep_image, make_image
 from argosy.wrap.versions import (
     ACTIVATE,
     ACTIVATE_FISH,

@@ -23,7 +23,7 @@ from argosy.sites.read import read_site
 from argosy.wrap.check import refuse_gpu_build
 from argosy.wrap.installations import link_file, refuse_other_place
 from argosy.wrap.model import InContainer, PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
-from argosy.wrap.new_version import collect_notes, with_gpu_mode
+from argosy.wrap.new_version import collect_notes, parse_probe, probe_image, with_gpu_mode
 from argosy.wrap.plan import (
     merge_files,
     plan_commands,
@@ -36,7 +36,6 @@ from argosy.wrap.plan import (
     venv_interpreter,
 )
 from argosy.wrap.prefix import history, plan_update, prune, rollback, update, wrap
-from argosy.wrap.probe import parse_probe, probe_image
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
