@@ -24,7 +24,7 @@ from argosy.core.records import replace
 from argosy.launch.import_script.files import render_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import ImportedJob, ImportedScript, Translation
-from argosy.slurm.sbatch_options import complete_option
+from argosy.slurm.sbatch import complete_option
 from argosy.slurm.script_reader import read_job_script
 from tests.soak.script_grammar import FILES, write_script
 from tests.soak.stub_world import NO_END, PROJECT, Call, World, collect_tools

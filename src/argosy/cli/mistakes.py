@@ -23,7 +23,7 @@ from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import option_names
 from argosy.recipes.user_config import KEYS
 from argosy.sites.read import site_names
-from argosy.slurm.sbatch_options import DASHES, NATIVE_OPTIONS, SBATCH_FLAGS
+from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_FLAGS
 
 DASHED = re.compile(rf"([-{DASHES}]+)([\w-]*(?:=.*)?)", re.DOTALL)
 """An option, or ``--``, that begins with such a dash."""

@@ -16,7 +16,7 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
 from argosy.sites.read import NOT_SHIPPED
-from argosy.slurm.sbatch_options import complete_argument
+from argosy.slurm.sbatch import complete_argument
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""

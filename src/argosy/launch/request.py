@@ -24,8 +24,7 @@ from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_valu
 from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.option_checks import refuse_invalid_mpi
-from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
-from argosy.slurm.sbatch_options import complete_argument
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, complete_argument
 from argosy.slurm.times import slurm_time
 
 PATTERNS = ("output", "error")

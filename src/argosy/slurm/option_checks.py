@@ -9,8 +9,7 @@ from types import MappingProxyType
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.suggest import did_you_mean
-from argosy.slurm.sbatch import HETEROGENEOUS_HINT, JobOptions
-from argosy.slurm.sbatch_options import DEPENDENCY, SHORT, complete_argument
+from argosy.slurm.sbatch import DEPENDENCY, HETEROGENEOUS_HINT, SHORT, JobOptions, complete_argument
 from argosy.slurm.times import parse_minutes
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905

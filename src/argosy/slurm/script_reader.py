@@ -16,9 +16,8 @@ import msgspec
 from tree_sitter import Node
 
 from argosy.core.records import replace
-from argosy.slurm.ansi_text import decode_ansi_text
-from argosy.slurm.bash_tree import captured, parse_bash
-from argosy.slurm.sbatch_options import SBATCH_FLAGS, Option, split_options
+from argosy.slurm.bash_tree import captured, decode_ansi_text, parse_bash
+from argosy.slurm.sbatch import SBATCH_FLAGS, Option, split_options
 from argosy.slurm.script_words import Part, Word, is_glob, without_quotes
 
 

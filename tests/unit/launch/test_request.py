@@ -7,8 +7,7 @@ import pytest
 from argosy.core.records import replace
 from argosy.launch.interactive import plan_allocation
 from argosy.launch.request import make_request
-from argosy.slurm.sbatch import plan_sbatch
-from argosy.slurm.sbatch_options import join_dependencies
+from argosy.slurm.sbatch import join_dependencies, plan_sbatch
 from tests.unit.machines import make_host
 
 HOST = make_host(cwd="/home/ada/50% done")

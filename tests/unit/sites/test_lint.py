@@ -9,9 +9,9 @@ import pytest
 
 from argosy.core.findings import render_findings
 from argosy.runtimes.runtime import RUNTIMES
-from argosy.sites.lint.job_script import Script, count_gpus
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
 from argosy.sites.lint.profile_rules import PROFILE_RULES, RUNTIME_NAMES, lint_profile
+from argosy.sites.lint.rule import Script, count_gpus
 from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
 from argosy.sites.lint.site_rules import SITE_RULES
 from argosy.sites.read import DATA, read_site, site_names

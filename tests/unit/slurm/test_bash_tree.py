@@ -1,4 +1,4 @@
-"""Shell text becomes a syntax tree whose words are those of bash."""
+"""Shell text becomes a syntax tree whose words are those of bash, also in the quotes $'…'."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from argosy.slurm.bash_tree import parse_bash
+from argosy.slurm.bash_tree import decode_ansi_text, parse_bash
 from argosy.slurm.script_reader import read_commands
 from argosy.slurm.script_words import expand, plain_text
 
@@ -45,3 +45,10 @@ def test_odd_text_ends(text: str) -> None:
 
 def test_a_correction_that_corrects_nothing_ends() -> None:
     assert parse_bash('R=${1:${}#\n"').type == "program"
+
+
+@pytest.mark.parametrize("text", [r"a\tb\n", r"it\'s \"\\\?", r"\101\x41\u00e9\U0001F600", r"\e[0m\cA\z", "é"])
+def test_escapes_are_those_of_bash(text: str) -> None:
+    command = ("bash", "-c", f"printf %s $'{text}'")
+    shown = subprocess.run(command, env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True).stdout
+    assert decode_ansi_text(text) == shown.decode()

@@ -7,8 +7,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.slurm.option_checks import parse_megabytes, parse_warning, refuse_invalid_options
-from argosy.slurm.sbatch import JobOptions, choose_defaults
-from argosy.slurm.sbatch_options import complete_argument
+from argosy.slurm.sbatch import JobOptions, choose_defaults, complete_argument
 
 
 def options(name: str, value: str) -> JobOptions:

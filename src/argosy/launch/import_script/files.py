@@ -17,8 +17,7 @@ from argosy.core.shell import quote
 from argosy.core.store import editing, write_text
 from argosy.core.toml_lines import load_toml
 from argosy.launch.import_script.model import WIDEST, ImportedJob
-from argosy.slurm.sbatch import HETEROGENEOUS_HINT
-from argosy.slurm.sbatch_options import DASHES
+from argosy.slurm.sbatch import DASHES, HETEROGENEOUS_HINT
 from argosy.slurm.script_reader import JobScript
 from argosy.slurm.script_words import plain_text
 

@@ -14,8 +14,7 @@ from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translati
 from argosy.launch.import_script.shape import Shape, implied_nodes, is_even
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
-from argosy.slurm.sbatch import JobOptions
-from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
+from argosy.slurm.sbatch import SBATCH_OPTIONS, JobOptions, Option, complete_option
 from argosy.slurm.script_words import Part, Word
 
 FLAGS = frozenset(name for name in SAME_NAME if isinstance(getattr(JobOptions(), name.replace("-", "_")), bool))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.shell import quote
-from argosy.slurm.sbatch_options import Option
+from argosy.slurm.sbatch import Option
 from argosy.slurm.script_reader import BRACES
 from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
 

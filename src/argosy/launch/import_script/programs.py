@@ -26,7 +26,7 @@ from argosy.launch.import_script.starters import (
     read_srun,
     read_torchrun,
 )
-from argosy.slurm.sbatch_options import Option, split_options
+from argosy.slurm.sbatch import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
 from argosy.slurm.script_words import Part, Values, expand, source_text
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from argosy.core.parse import parse_int
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.launchers.launcher import complete_torchrun
-from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
+from argosy.slurm.sbatch import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
 from argosy.slurm.script_words import Part, source_text
 
 

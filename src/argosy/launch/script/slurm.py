@@ -36,8 +36,7 @@ from argosy.launch.script.parts import (
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
 from argosy.sites.binding import render_core_list, render_mask_option
-from argosy.slurm.sbatch import render_directive
-from argosy.slurm.sbatch_options import join_dependencies, join_gres
+from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding
 from argosy.core.suggest import suggest_word
-from argosy.sites.lint.job_script import NO_SITE, Job, Script, flat_parts, option_values
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN
-from argosy.sites.lint.rule import Fault, Rule, file_finding
+from argosy.sites.lint.rule import NO_SITE, Fault, Job, Rule, Script, file_finding, flat_parts, option_values
 from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
-from argosy.slurm.sbatch_options import DASHES, NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
+from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
 from argosy.slurm.script_reader import SHELL
 from argosy.slurm.script_words import Part
 

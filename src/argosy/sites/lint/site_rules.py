@@ -9,10 +9,9 @@ from argosy.core.findings import FileFinding, State
 from argosy.sites.binding import parse_ranges, usable_cores
 from argosy.sites.conditions import evaluate_condition
 from argosy.sites.job_settings import full_address
-from argosy.sites.lint.job_script import Job, Script
-from argosy.sites.lint.rule import Fault, Rule
+from argosy.sites.lint.rule import Fault, Job, Rule, Script
 from argosy.sites.partitions import Demand, demand_refusal
-from argosy.slurm.sbatch_options import Option
+from argosy.slurm.sbatch import Option
 
 PROFILE = "the site's profile: argosy sites show"
 

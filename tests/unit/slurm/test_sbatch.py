@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.slurm.sbatch_options import join_dependencies, join_gres
+from argosy.slurm.sbatch import join_dependencies, join_gres
 
 
 @pytest.mark.parametrize(
