@@ -1,7 +1,8 @@
-"""Resolve the context of a launch: the site's profile, the job's machine and shape, and the container."""
+"""Resolve the context of a launch: the site's profile, the allocation, the job's machine, its shape, its container."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from argosy.core.model import (
     Host,
     Image,
 )
+from argosy.core.parse import parse_int
+from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.allocation import with_allocated_gpus
-from argosy.launch.complete import complete_request
+from argosy.launch.complete import COUNTS, complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
 from argosy.launch.elsewhere import (
     assume_container,
@@ -32,7 +34,12 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
-from argosy.launch.image_checks import note_missing_import, note_missing_program, refuse_missing_import
+from argosy.launch.image_checks import (
+    check_torch_build,
+    note_missing_import,
+    note_missing_program,
+    refuse_missing_import,
+)
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
@@ -51,7 +58,16 @@ from argosy.runtimes.program_check import refuse_unknown_program, refuse_without
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors, machine_here
 from argosy.sites.profile import Site
+from argosy.slurm.calls import run_slurm
 from argosy.slurm.option_checks import named_cluster
+from argosy.slurm.queries import parse_scontrol_job
+
+GPU_COUNT = re.compile(r"(?:^|[,/:])gpu(?:[:/][A-Za-z][\w.-]*)?[:=](\d+)")
+"""The GPUs in a list of resources: ``gres/gpu:a100:4``, ``gres:gpu:4``, ``gpu:4`` or ``cpu=8,gres/gpu=4``."""
+
+OF_NODE = ("TresPerNode",)
+OF_JOB = ("TresPerJob", "AllocTRES", "TRES")
+"""Fields of ``scontrol show job`` with the resources of a node and of the job; AllocTRES is TRES before Slurm 23.02."""
 
 
 def prepare_launch(
@@ -236,8 +252,6 @@ def _checked_torch(
     """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
     if not job_host.gpus:
         return container
-    from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - only for jobs with GPUs
-
     return check_torch_build(request, container, site, job_host.gpus[0].vendor, session, purpose)
 
 
@@ -345,3 +359,28 @@ def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:
     """Return the machine with the overlay mode that a run at the site showed, which overrides its configuration."""
     shown = validated_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
+
+
+def with_allocated_gpus(session: Session) -> Host:
+    """Return this machine with the GPUs of its allocation in ``SLURM_GPUS_PER_NODE``.
+
+    salloc sets that variable only for the option of the same name, and a shell on the login node has no
+    ``SLURM_GPUS_ON_NODE``.
+    """
+    host = session.host
+    job = host.environment.get("SLURM_JOB_ID", "")
+    if not job or any(host.environment.get(name) for name in COUNTS["gpus_per_node"]):
+        return host
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    gpus = gpus_per_node(parse_scontrol_job(reply.stdout)) if reply.code == 0 else 0
+    return replace(host, environment={**host.environment, "SLURM_GPUS_PER_NODE": str(gpus)}) if gpus else host
+
+
+def gpus_per_node(facts: Mapping[str, str]) -> int:
+    """Return the GPUs on each node of a job, from the fields of ``scontrol show job``; 0 if they are not shown."""
+    nodes = max(1, parse_int(facts.get("NumNodes", "").partition("-")[0]))
+    for names, over in ((OF_NODE, 1), (OF_JOB, nodes)):
+        for name in names:
+            if found := GPU_COUNT.search(facts.get(name, "")):
+                return int(found[1]) // over
+    return 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from argosy.core.process import FakeRunner, Reply
-from argosy.launch.allocation import gpus_per_node, with_allocated_gpus
+from argosy.launch.resolve import gpus_per_node, with_allocated_gpus
 from tests.unit.machines import make_host, make_session
 
 if TYPE_CHECKING:
