@@ -15,7 +15,6 @@ from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
-from argosy.jobs.array_tasks import choose_task, failed_tasks, running_tasks, task_index, task_number
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
@@ -54,9 +53,14 @@ from argosy.slurm.states import (
     KILLED,
     WAITING,
     advise_waiting,
+    choose_task,
     describe_state,
     exit_code_of_state,
+    failed_tasks,
+    running_tasks,
     state_word,
+    task_index,
+    task_number,
 )
 
 DEFAULT_SECONDS = 5.0
