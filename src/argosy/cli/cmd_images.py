@@ -67,7 +67,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     if wanted:
         entries = [entry for entry in every if entry.found]
     if target:
-        from argosy.diagnostics.check.rules import check_entries
+        from argosy.diagnostics.check import check_entries
 
         entries = check_entries(entries, target, session)
     folders = ", ".join(map(str, catalog_folders(session)))
