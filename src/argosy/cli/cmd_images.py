@@ -219,7 +219,7 @@ def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
     \b
     argosy images gc --older-than 8w --dry-run
     """
-    from argosy.images.superseded import remove_superseded
+    from argosy.images.cache import remove_superseded
 
     now = time.time()
     found = remove_superseded(now - older, open_session(quiet=True), dry=dry_run)
