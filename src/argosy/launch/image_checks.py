@@ -13,8 +13,9 @@ from argosy.core.model import Choice, ContainerRequest, Mark
 from argosy.core.records import replace
 from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest
-from argosy.runtimes.command_check import SYSTEM_FOLDERS, is_bound_from_elsewhere
+from argosy.runtimes.command_check import is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.runtime import SYSTEM_FOLDERS
 
 FRAMEWORKS = frozenset(
     {"accelerate", "deepspeed", "flax", "horovod", "jax", "lightning", "mpi4py", "pytorch_lightning", "ray", "torch"}
