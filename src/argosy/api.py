@@ -34,10 +34,9 @@ from argosy.core.process import Runner
 from argosy.core.records import replace
 from argosy.core.session import Reporter, Session
 from argosy.core.ssh import parse_remote
-from argosy.diagnostics.check import rules as check_rules
-from argosy.diagnostics.verify.evidence import Evidence
+from argosy.diagnostics import check as image_checks
 from argosy.diagnostics.verify.rules import Verdict
-from argosy.diagnostics.verify.verify import exclude_bad_nodes_of, verify_runs
+from argosy.diagnostics.verify.verify import Evidence, exclude_bad_nodes_of, verify_runs
 from argosy.diagnostics.why.explain import Explained, explain_log
 from argosy.host import probe
 from argosy.images import describe
@@ -301,7 +300,7 @@ def check_image(image: str | Path, *, site: str = "", session: Session | None = 
         A name or a ``.toml`` file; empty: the configured site.
     """
     here = session or open_session()
-    return check_rules.check_image(here, str(image), choose_site(site, here.host.environment))
+    return image_checks.check_image(here, str(image), choose_site(site, here.host.environment))
 
 
 @_explained

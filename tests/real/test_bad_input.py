@@ -285,11 +285,11 @@ def test_a_full_disk_is_reported_with_a_next_step_and_left_empty(shop: Shop, whi
     small = shop.folder / "small"
     small.mkdir()
     recipe = shop.write("r.txt", "tinypkg\n")
-    output = (small if which == "output" else shop.folder) / "x.sif"
+    output = (small if which == "output" else shop.folder) / f"x.{'sqsh' if which == 'work' else 'sif'}"
     words: list[str | Path] = ["build", recipe, "--base", shop.base, "-o", output]
     own = shop
     if which == "work":
-        words += ["--work-dir", small, "--format", "sqsh"]
+        words += ["--work-dir", small]
     if which == "cache":
         words += ["--build-backend", "proot"]
         own = replace(shop, cache=small)

@@ -18,9 +18,9 @@ from uuid import UUID
 from argosy.builder import freeze
 from argosy.builder.bases.definitions import Format, refuse_invalid_definition
 from argosy.core.process import FakeRunner, Reply
-from argosy.diagnostics.check.contents import parse_contents
+from argosy.diagnostics.check import parse_contents
 from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
-from argosy.diagnostics.discover.questions import LOGIN
+from argosy.diagnostics.discover.replies import LOGIN
 from argosy.diagnostics.validate.merge import read_result
 from argosy.diagnostics.verify.verify import verify_job, verify_logs
 from argosy.diagnostics.why.find import find_errors

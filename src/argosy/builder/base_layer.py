@@ -8,10 +8,16 @@ with the squashfs of the base's layer, which contains all others. The comparison
 same base and the same tree give the same bytes, independent of caches.
 
 Runtimes that start containers from folders get the unpacked layer from hard links if possible (`link_layer_tree`).
+
+The cache remembers the entries of the layer in an image: what its content digest covers, which is path, mode and
+content of every file. A file of the cache holds exactly the bytes whose SHA-256 is that digest. Its name identifies the
+image file in its present state: a lock only claims a content, and another file with a copy of the lock has other
+entries.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -21,21 +27,21 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import Base
-from argosy.builder.packed.entries import recall_entries, remember_entries
 from argosy.core.errors import ArgosyError
 from argosy.core.layout import LOCK
 from argosy.core.model import Attach, ContainerRequest, Image
 from argosy.core.session import Session
-from argosy.core.store import link_or_copy, remove_path
+from argosy.core.store import atomic_file, is_owned, link_or_copy, make_folder, mark_used, remove_path
 from argosy.images.flat import layer_source
 from argosy.images.open import OpenedImage, layer_key, open_image
+from argosy.images.part_digest import describe_part
 from argosy.images.rootfs_cache import LayerTree, link_layer, link_unchanged
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import SplitFile, read_superblock
 from argosy.images.squashfs.tables import FIRST, unused_share
-from argosy.images.tree_digests import Entries, describe_entries, describe_with_notes, digest_entries
+from argosy.images.tree_digests import Entries, describe_entries, describe_with_notes, digest_entries, name_of_entry
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 from argosy.runtimes.open_container import layer_tree_key, open_container
@@ -44,6 +50,9 @@ MOST_CHANGED = 0.5
 """If a larger share of the tree's bytes is new, the whole tree is packed."""
 MOST_DEAD = 0.25
 """If updates have replaced or removed a larger share of the layer's bytes, the whole tree is packed without them."""
+
+ENTRIES = "entries"
+"""Folder of the cache."""
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -241,3 +250,51 @@ def _describe_tree(opened: OpenedImage, attach: Attach, tree_session: Session, s
     packed = packed_layer(opened.image, opened.lock, flat=opened.image.layer_offset < 0)
     entries = recall_entries(packed, opened.lock.content, session.paths.cache) if packed else None
     return LayerTree(layer_tree_key(opened, attach, tree_session), packed, entries) if packed and entries else None
+
+
+def remember_entries(packed: FileSlice, entries: Entries, cache: Path) -> None:
+    """Remember the entries of a layer.
+
+    Parameters
+    ----------
+    packed
+        The squashfs in the image that contains the layer.
+    """
+    # The next build unpacks the layer if the cache cannot be written.
+    with suppress(OSError, ArgosyError):
+        file = _file_for(packed, cache)
+        make_folder(file.parent)
+        with atomic_file(file, force=True, flush=False) as beside:
+            beside.write_bytes(b"".join(entries.values()))
+
+
+def recall_entries(packed: FileSlice, content: str, cache: Path) -> Entries | None:
+    """Return the remembered entries of a layer; None if they are missing, damaged or of another user.
+
+    Parameters
+    ----------
+    packed
+        As for `remember_entries`.
+    content
+        The content digest in the lock of the image.
+    """
+    with suppress(OSError):
+        file = _file_for(packed, cache)
+        data = file.read_bytes() if is_owned(file) else b""
+        if f"sha256:{hashlib.sha256(data).hexdigest()}" == content:
+            mark_used(file)
+            return _parse_entries(data)
+    return None
+
+
+def _parse_entries(data: bytes) -> Entries:
+    """Split the joined entries, each of which ends with the second zero byte."""
+    rows = data.split(b"\0")
+    pairs = zip(rows[:-1:2], rows[1::2], strict=True)
+    return {name_of_entry(head): b"%b\0%b\0" % (head, content) for head, content in pairs}
+
+
+def _file_for(packed: FileSlice, cache: Path) -> Path:
+    """Return the file for a layer. Each user has their own, because the files of others are not trusted."""
+    part = describe_part(packed.path, packed.offset, packed.length)
+    return cache / ENTRIES / f"{part.identity}-{os.geteuid()}"

@@ -12,7 +12,7 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
-from argosy.builder.output.choose import FLAT, Partitions
+from argosy.builder.output.assemble import FLAT, Partitions
 from argosy.builder.packed.make import Wheels
 from argosy.builder.packed.store import PackedPackage
 from argosy.builder.python.base_python import BasePython

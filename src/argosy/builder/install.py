@@ -19,12 +19,10 @@ from argosy.builder.bases.choose import needs_python
 from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context, take_unpacked
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
-from argosy.builder.packed.choose import build_options
 from argosy.builder.packed.conda import CondaCache
-from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
+from argosy.builder.packed.make import Wheels, build_options, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
-from argosy.builder.python.compiled import vendor_torch
 from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, shared_folder
 from argosy.builder.python.packages import (
     choose_and_install,
@@ -34,6 +32,7 @@ from argosy.builder.python.packages import (
     refuse_compiled,
     refuse_unmet_requirements,
     resolve,
+    vendor_torch,
     write_entry_point_shims,
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds

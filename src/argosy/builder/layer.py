@@ -14,9 +14,8 @@ from argosy.builder.downloads import static_uv
 from argosy.builder.finish import InstalledLayer
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
-from argosy.builder.output.assemble import plan_known_copies
-from argosy.builder.output.choose import Partitions, choose_partitions, keep_apart
-from argosy.builder.packed.choose import why_packed_together
+from argosy.builder.output.assemble import Partitions, choose_partitions, keep_apart, plan_known_copies
+from argosy.builder.packed.make import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules

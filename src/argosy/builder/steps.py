@@ -2,6 +2,8 @@
 
 The upper layer of an overlay collects changes outside ``/opt/argosy``, which become part of the image's layer.  A
 removed file becomes a whiteout, which overlays understand.
+
+Programs get the caller's proxies and certificates, so that they reach the network as the caller.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container
+from argosy.builder.backends.container import OWN_FOLDER, BuildContainer, find_build_container
 from argosy.builder.backends.writable_copy import (
     apply_changes,
     complete_changes,
@@ -24,7 +26,6 @@ from argosy.builder.backends.writable_copy import (
 )
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.caller_network import with_network
 from argosy.builder.downloads import fetch_file
 from argosy.builder.inputs import refuse_other_stage
 from argosy.builder.python.base_python import hold_line
@@ -37,7 +38,14 @@ from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.images.rootfs import find_link, locate_in_root
 from argosy.recipes.lock import Lock
+from argosy.recipes.pip_settings import CERTIFICATE_VARIABLES, PROXY_VARIABLES
 from argosy.recipes.project_file import Project, StageTable, StepTable, words
+
+PROXIES = tuple(name for low in PROXY_VARIABLES for name in (low, low.upper()))
+CERTIFICATES = (*CERTIFICATE_VARIABLES, "SSL_CERT_DIR", "PIP_CERT", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS")
+"""Variables that name a file or folder of certificates: of OpenSSL, requests, curl, pip, git and Node.js."""
+
+CERTIFICATES_INSIDE = f"{OWN_FOLDER}certificates/"
 
 SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -54,6 +62,17 @@ QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
 CHOWN_ALL = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
 NO_LISTS = "E: Unable to locate package"
+
+
+def _with_network(build_container: BuildContainer) -> tuple[BuildContainer, dict[str, str]]:
+    """Mount the caller's certificates; return the container and the variables of its proxies and certificates."""
+    host = build_container.session.host
+    given = {name: value for name in (*PROXIES, *CERTIFICATES) if (value := host.environment.get(name))}
+    files = {name: str(Path(host.cwd, given[name])) for name in CERTIFICATES if name in given}
+    there = [path for path in dict.fromkeys(files.values()) if Path(path).exists()]
+    inside = {path: f"{CERTIFICATES_INSIDE}{number}/{Path(path).name}" for number, path in enumerate(there)}
+    variables = {name: inside.get(files.get(name, ""), value) for name, value in given.items()}
+    return build_container.with_mounts(*(Bind(path, inside[path], read_only=True) for path in there)), variables
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -137,7 +156,7 @@ def _run_line(build_container: BuildContainer, line: str, where: str, step: Step
     # One stream for both outputs keeps the messages of a failing program in order.
     activate = f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}"
     script = f"exec 1>&2\numask 022\ncd {folder}\n{activate}\n{hold_line(build_container)}\n{line}\n"
-    container, network = with_network(build_container)
+    container, network = _with_network(build_container)
     reply = container.run("/bin/sh", "-euc", script, variables=(*network.items(), *QUIET), on_line=step.say)
     if reply.code != 0:
         raise _failed(build_container, reply, line, where)
@@ -357,7 +376,7 @@ def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer:
         inside = f"{FOLDER}/{script.name}"
         cwd = build_container.session.host.cwd
         here = (Bind(cwd, CALLER_FOLDER),) if Path(cwd).is_dir() else ()
-        container, network = with_network(build_container)
+        container, network = _with_network(build_container)
         container = container.with_mounts(
             Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(script.resolve()), inside, read_only=True), *here
         )

@@ -17,7 +17,7 @@ import click
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 from argosy.core.render import escape_controls, shorten_message
-from argosy.core.wakeup import wake_on_signals
+from argosy.core.signals import wake_on_signals
 
 SIGPIPE_CODE = 141
 

@@ -51,7 +51,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
     The checks cover architecture, C library, PyTorch's GPU backend, MPI, network plugin, container runtime, layer,
     compression and, if the site requires one, the signature. The exit code is 7 if something cannot work.
     """
-    from argosy.diagnostics.check.rules import check_image
+    from argosy.diagnostics.check import check_image
 
     name = choose_site(site, os.environ)
     found = check_image(open_session(), image, name)

@@ -67,7 +67,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     if wanted:
         entries = [entry for entry in every if entry.found]
     if target:
-        from argosy.diagnostics.check.rules import check_entries
+        from argosy.diagnostics.check import check_entries
 
         entries = check_entries(entries, target, session)
     folders = ", ".join(map(str, catalog_folders(session)))
@@ -219,7 +219,7 @@ def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
     \b
     argosy images gc --older-than 8w --dry-run
     """
-    from argosy.images.superseded import remove_superseded
+    from argosy.images.cache import remove_superseded
 
     now = time.time()
     found = remove_superseded(now - older, open_session(quiet=True), dry=dry_run)

@@ -20,10 +20,10 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
-from argosy.core.forwarding import forwarding
 from argosy.core.idle import IDLE, TIMED_OUT, wait
 from argosy.core.locks import deferred_signals
 from argosy.core.shell import format_command
+from argosy.core.signals import forwarding
 
 if TYPE_CHECKING:
     import subprocess

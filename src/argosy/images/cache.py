@@ -1,4 +1,8 @@
-"""List the entries of the cache, and remove unused ones under the collector's lock."""
+"""Remove what nothing needs any more: unused entries of the cache, and replaced images of the catalog.
+
+Entries of the cache are removed under the collector's lock. An image of the catalog can be removed if a newer version
+replaced it, and nothing refers to it any more.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.store import is_foreign, sweep_old_parts, sweep_unfilled, sweep_work, work_folder
+from argosy.images.catalog import CatalogImage, list_folders, unlink_images
 
 NOTES = "notes"
 NOTE_FOLDERS = ("answers", "contents", "digests", "entries", "links", "made", "references", "torch")
@@ -72,7 +77,7 @@ class Limits(msgspec.Struct, frozen=True):
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
     """Return all entries of the cache, by kind, the largest first."""
     cache = session.paths.cache
-    used, scripts = read_pins(cache), list(job_scripts(session))
+    used, scripts = read_pins(cache), list(_job_scripts(session))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
     return tuple(sorted(found, key=lambda each: (list(KINDS).index(each.kind), -each.bytes)))
 
@@ -119,7 +124,7 @@ def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterab
     return next((f"named by {script}" for script, text, _ in scripts if path in text), "")
 
 
-def job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
+def _job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
     """Yield path, text and modification time of all job scripts: they may run, or be submitted again without Argosy."""
     for script in sorted((session.paths.runs).glob("*/*.sh")):
         with contextlib.suppress(OSError):
@@ -182,7 +187,7 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
         hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
         # Processes that started after the listing have pinned their entries; later ones wait for the lock.
-        used, scripts = read_pins(cache), list(job_scripts(session))
+        used, scripts = read_pins(cache), list(_job_scripts(session))
         chosen = tuple(
             each for each in chosen if not _why_kept(cache, each.name, used, scripts if each.kind != NOTES else ())
         )
@@ -204,3 +209,70 @@ def _sweep_killed(session: Session) -> None:
     for folder in (cache / kind for kind in FILLED):
         if os.access(folder, os.W_OK):
             sweep_unfilled(folder)
+
+
+class SupersededImage(msgspec.Struct, frozen=True):
+    """An old version of an image that has a newer one."""
+
+    name: str
+    path: str
+    bytes: int
+    """Size of the file."""
+    changed: float
+    """Modification time, in seconds since 1970."""
+    kept: str = ""
+    """Why it is not removed. Empty if it can be removed."""
+
+
+def list_superseded(since: float, session: Session) -> tuple[SupersededImage, ...]:
+    """Return the versions in the user's own folders that are older than `since` and not the newest of their name.
+
+    A version stays if an alias points to it, or if the script of a job that was submitted after `since` names it.
+    """
+    images = list_folders(session)
+    scripts = [(path, text) for path, text, written in _job_scripts(session) if written >= since]
+    return tuple(
+        SupersededImage(str(each.name), str(each.path), each.size, each.changed, _why_image_kept(each, images, scripts))
+        for each in images
+        if each.changed < since and _is_replaced(each, images) and _own_folder(each.path, session)
+    )
+
+
+def remove_superseded(since: float, session: Session, *, dry: bool = False) -> tuple[SupersededImage, ...]:
+    """Remove the versions that `list_superseded` finds, except those that must stay; return all of them.
+
+    Parameters
+    ----------
+    dry
+        Whether to return them without removing any.
+    """
+    found = list_superseded(since, session)
+    for path in (Path(each.path) for each in found if not each.kept and not dry):
+        unlink_images([path], _own_folder(path, session) or path.parent)
+    return found
+
+
+def _own_folder(path: Path, session: Session) -> Path | None:
+    """Return the folder of the user that contains an image; None if it belongs to a project or a site."""
+    return next((folder for folder in session.paths.images if path.is_relative_to(folder)), None)
+
+
+def _is_replaced(image: CatalogImage, images: list[CatalogImage]) -> bool:
+    """Return whether the folder of an image has a newer version of the same name."""
+    newest = max(
+        (each.changed for each in images if each.path.parent == image.path.parent and not each.alias_of), default=0.0
+    )
+    return bool(image.name.tag) and not image.alias_of and image.changed < newest
+
+
+def _why_image_kept(image: CatalogImage, images: list[CatalogImage], scripts: list[tuple[str, str]]) -> str:
+    return next(_reasons(image, images, scripts), "")
+
+
+def _reasons(image: CatalogImage, images: list[CatalogImage], scripts: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield the reasons to keep an image."""
+    target = str(image.path.resolve())
+    if image.name.tag == "latest":
+        yield f"{image.name.name} alone means it"
+    yield from (f"alias {each.name}" for each in images if each.alias_of == target)
+    yield from (f"named by {script}" for script, text in scripts if str(image.path) in text or target in text)

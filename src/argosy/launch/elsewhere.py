@@ -27,7 +27,7 @@ from argosy.images.catalog import IMAGE_SUFFIXES
 from argosy.launch.model import LaunchRequest, Purpose, as_pattern
 from argosy.launch.site_settings import container_at_site
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
-from argosy.runtimes.image_entry import plan_entry
+from argosy.runtimes.open_container import plan_entry
 from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.profile import Site
 

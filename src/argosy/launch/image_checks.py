@@ -26,10 +26,10 @@ from argosy.images.torch_build import (
 )
 from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, Purpose
-from argosy.runtimes.command_check import SYSTEM_FOLDERS, is_bound_from_elsewhere
+from argosy.runtimes.command_check import is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, start_command
-from argosy.runtimes.runtime import FILES
+from argosy.runtimes.runtime import FILES, SYSTEM_FOLDERS
 from argosy.sites.profile import Site
 
 FRAMEWORKS = frozenset(

@@ -51,10 +51,11 @@ from argosy.runtimes.command_check import (
     refuse_missing_program,
     refuse_no_image,
     refuse_no_program,
+    refuse_unknown_program,
+    refuse_without_shell,
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
-from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors, machine_here
 from argosy.sites.profile import Site

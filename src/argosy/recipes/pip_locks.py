@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Required, TypedDict
 
 import msgspec
@@ -26,7 +27,24 @@ from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipLine, PipOption, W
 from argosy.recipes.requirements import locked_line
 from argosy.recipes.source_text import Finder, checked_marker, expand, finder, shaped
 
-_File = TypedDict("_File", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
+
+class _File(TypedDict, total=False):
+    hashes: dict[str, str]
+
+
+_Source = TypedDict(
+    "_Source",
+    {
+        "type": str,
+        "url": str,
+        "path": str,
+        "commit-id": str,
+        "subdirectory": str,
+        "editable": bool,
+        "hashes": dict[str, str],
+    },
+    total=False,
+)
 
 
 class _PylockPackage(TypedDict, total=False):
@@ -36,9 +54,9 @@ class _PylockPackage(TypedDict, total=False):
     index: str
     wheels: list[_File]
     sdist: _File
-    archive: _File
-    vcs: _File
-    directory: _File
+    archive: _Source
+    vcs: _Source
+    directory: _Source
 
 
 class _Pylock(TypedDict, total=False):
@@ -118,24 +136,44 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
 
 
 def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
-    name = canonicalize_name(str(package["name"]))
-    if "directory" in package:
-        return locked_line(name, where, path=str(package["directory"].get("path", ".")), marker=marker)
+    name, version = canonicalize_name(str(package["name"])), package.get("version", "")
+    if directory := package.get("directory"):
+        path = str(PurePosixPath(directory.get("path", "."), directory.get("subdirectory", "")))
+        line = locked_line(name, where, path=path, marker=marker)
+        return replace(line, editable=directory.get("editable", False))
     if vcs := package.get("vcs"):
-        return locked_line(name, where, address=f"git+{vcs.get('url')}@{vcs.get('commit-id')}", marker=marker)
-    archive = package.get("archive")
-    files = [archive] if archive else [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
-    digests = {str(file.get("hashes", {}).get("sha256", "")) for file in files} - {""}
-    hashes = [f"sha256:{digest}" for digest in digests]
-    address = str(archive.get("url")) if archive else ""
-    return locked_line(name, where, version=package.get("version", ""), address=address, marker=marker, hashes=hashes)
+        address = f"{vcs.get('type', 'git')}+{_url(vcs, name, where)}@{vcs.get('commit-id', 'HEAD')}{_part(vcs)}"
+        return locked_line(name, where, address=address, marker=marker)
+    if archive := package.get("archive"):
+        if "subdirectory" not in archive and (path := archive.get("path", "")):
+            return locked_line(name, where, path=path, marker=marker, hashes=_hashes([archive]))
+        address = f"{_url(archive, name, where)}{_part(archive)}"
+        return locked_line(name, where, address=address, marker=marker, hashes=_hashes([archive]))
+    files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+    return locked_line(name, where, version=version, marker=marker, hashes=_hashes(files))
+
+
+def _hashes(files: Iterable[_File | _Source]) -> list[str]:
+    digests = {file.get("hashes", {}).get("sha256", "") for file in files} - {""}
+    return [f"sha256:{digest}" for digest in digests]
+
+
+def _url(source: _Source, name: str, where: Where) -> str:
+    if url := source.get("url", ""):
+        return url
+    hint = "lock it again from a URL, or from an unpacked folder"
+    raise UsageError(f"{name} has no URL in the lock", evidence=str(where), hint=hint)
+
+
+def _part(source: _Source | _PoetrySource | _Locked) -> str:
+    return f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
 
 
 MAIN, DEFAULT = "main", "default"
 OF_PYPI = (PYPI, "https://pypi.python.org/simple")
 
 
-class _Source(TypedDict, total=False):
+class _PoetrySource(TypedDict, total=False):
     type: str
     url: str
     resolved_reference: str
@@ -149,7 +187,7 @@ class _Package(TypedDict, total=False):
     groups: list[str]
     markers: str | dict[str, str]
     files: list[dict[str, str]]
-    source: _Source
+    source: _PoetrySource
     develop: bool
 
 
@@ -233,7 +271,7 @@ def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> Pip
     marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))
     hashes = {file.get("hash", "") for file in package.get("files", ())}
     name, source = canonicalize_name(package["name"]), package.get("source", {})
-    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    part = _part(source)
     path, address, url = "", "", source.get("url", "")
     match source.get("type", ""):
         case "directory" | "file":
@@ -315,7 +353,7 @@ def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping
 
 
 def _pipenv_line(name: str, row: _Locked, where: Where) -> PipLine:
-    part = f"#subdirectory={row['subdirectory']}" if row.get("subdirectory") else ""
+    part = _part(row)
     address = f"{row['file']}{part}" if row.get("file") else ""
     if git := row.get("git"):
         address = f"{git if git.startswith('git+') else f'git+{git}'}@{row.get('ref', 'HEAD')}{part}"

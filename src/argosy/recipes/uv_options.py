@@ -1,14 +1,17 @@
-"""Translate pip's settings and a recipe's pip options into arguments and variables for uv.
+"""Translate pip's settings and the pip part of a recipe into arguments, variables and files for uv.
 
 pip chooses the best version from all indexes. uv chooses the first index that has the package, except with
 ``--index-strategy unsafe-best-match``. Credentials are never arguments, which all users of a machine can see in the
-process list; uv reads them from ``UV_INDEX_<NAME>_USERNAME`` and ``…_PASSWORD``.
+process list; uv reads them from ``UV_INDEX_<NAME>_USERNAME`` and ``…_PASSWORD``. The text of the files may contain
+secrets, too (a token in a URL, expanded from a variable): write it only to private work folders, never to an image. The
+same recipe gives the same bytes.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -18,7 +21,7 @@ from argosy.core.errors import UsageError
 from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import joined
 from argosy.recipes.pip_settings import LISTS, PipConfig, PipSetting
-from argosy.recipes.recipe import PYPI, Recipe
+from argosy.recipes.recipe import PYPI, PipIndex, PipKind, PipLine, Recipe
 
 NOT_TRANSLATED = {
     "prefer-binary": "uv has no such option; use 'only-binary'",
@@ -328,3 +331,56 @@ def _repository(spec: str) -> tuple[str, ...]:
         return ()
     path = unquote(urlsplit(address).path)
     return tuple({path, path.rpartition("@")[0] or path})
+
+
+def render_requirements(recipe: Recipe) -> str:
+    """Render the packages, each below a comment with its position.
+
+    Options are passed as arguments (see ``plan_uv_settings``), and `render_project` renders packages with their own
+    index.
+    """
+    return "".join(_lines(line for line in recipe.pip if not line.index))
+
+
+def render_project(asked: Iterable[str], indexes: Mapping[str, PipIndex]) -> str:
+    """Render requirements that have their own index as a project, the only form that uv accepts; empty if none.
+
+    `indexes` has the index of each package by the package's name.
+    """
+    wanted = "".join(f"  {json.dumps(text)},\n" for text in asked)
+    if not wanted:
+        return ""
+    rows = "".join(
+        f"[[tool.uv.index]]\nname = {json.dumps(name)}\nurl = {json.dumps(index.address)}\nexplicit = true\n"
+        + ('format = "flat"\n' if index.flat else "")
+        + f"[tool.uv.sources.{name}]\nindex = {json.dumps(name)}\n"
+        for name, index in sorted(indexes.items())
+    )
+    return f'[project]\nname = "argosy-asks"\nversion = "0"\ndependencies = [\n{wanted}]\n{rows}'
+
+
+def render_constraints(recipe: Recipe) -> str:
+    """Render the constraints of ``-c`` files; may be empty.
+
+    Local paths are omitted: uv ignores them as constraints.
+    """
+    return "".join(_lines(line for line in recipe.constraints if line.kind is not PipKind.LOCAL))
+
+
+def render_overrides(recipe: Recipe, held: Container[str]) -> str:
+    """Render the overrides except those of packages in `held`."""
+    return "".join(
+        _lines(line for line in recipe.overrides if line.kind is not PipKind.LOCAL and line.name not in held)
+    )
+
+
+def _lines(packages: Iterable[PipLine]) -> Iterator[str]:
+    seen: set[str] = set()
+    for package in packages:
+        # uv requires hashes after the marker; pip accepts them anywhere.
+        hashes = "".join(f" \\\n    --hash={item}" for item in sorted(package.hashes))
+        text = f"{package.requirement}{hashes}\n"
+        if text not in seen:
+            seen.add(text)
+            where = str(package.where).encode(errors="backslashreplace").decode()  # a file may have any name
+            yield f"# {' '.join(where.split())}\n{text}"

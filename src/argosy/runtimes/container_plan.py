@@ -32,8 +32,7 @@ from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import refuse_other_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
-from argosy.runtimes.command_check import SYSTEM_FOLDERS
-from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
+from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, Runtime, load_runtime
 
 MOST_BIND_PARTS = 3
 

@@ -30,12 +30,23 @@ from argosy.recipes.job_options import with_defaults
 from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.user_config import fill_options
-from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_variable_binds, refuse_no_program
+from argosy.runtimes.command_check import (
+    refuse_missing_binds,
+    refuse_missing_variable_binds,
+    refuse_no_program,
+    refuse_unknown_program,
+)
 from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_container, refuse_outside_jobs
-from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
-from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
+from argosy.runtimes.dev import (
+    hold_packages,
+    list_installed,
+    opened_dev,
+    plan_dev,
+    refuse_existing,
+    save_recipe,
+    without_changes,
+)
 from argosy.runtimes.open_container import open_container, start_command, with_shell
-from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import CDI_DEVICE
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")

@@ -52,6 +52,11 @@ FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 TEMPORARY, SHARED_MEMORY = ("/tmp", "/var/tmp"), "/dev/shm"  # noqa: S108 - mount points
 """Folders of the host that every container shows, except with ``--contain``."""
 
+SYSTEM_FOLDERS = (
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "usr", "var"),
+)
+"""Top-level folders that belong to the image: a path below them is not a file of the host."""
+
 VARIABLE_PREFIXES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Prefixes of variables that MPI, Slurm and the network libraries need; they are passed into every container."""
 

@@ -13,9 +13,7 @@ from typing import cast
 import pytest
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.packed.choose import build_options, why_packed_together
-from argosy.builder.packed.make import find_wheels
-from argosy.builder.packed.split import mixed_packages, split_tree
+from argosy.builder.packed.make import build_options, find_wheels, mixed_packages, split_tree, why_packed_together
 from argosy.builder.packed.store import PART, RECORD, PackageRecord, PackedPackage, WheelCache, can_be_stored
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import read_file_lists

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from argosy.builder.output.choose import choose_partitions, keep_apart
+from argosy.builder.output.assemble import choose_partitions, keep_apart
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import make_build_request, request_of_project
 from argosy.core.model import Image, ImageKind

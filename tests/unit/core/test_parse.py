@@ -16,7 +16,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, 
 from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_path, parse_toml
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.redact import redact
-from argosy.diagnostics.check.contents import parse_contents
+from argosy.diagnostics.check import parse_contents
 from argosy.diagnostics.discover.replies import parse_nodes
 from argosy.diagnostics.validate.merge import read_result
 from argosy.diagnostics.verify.logs import parse_netlog

@@ -17,9 +17,9 @@ import pytest
 
 from argosy.core import idle
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
-from argosy.core.forwarding import Forwarder
 from argosy.core.idle import TIMED_OUT
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
+from argosy.core.signals import Forwarder
 from argosy.core.worker_threads import WorkerThreads
 
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")

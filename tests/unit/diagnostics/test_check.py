@@ -7,8 +7,7 @@ import pytest
 
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
-from argosy.diagnostics.check.contents import Contents, parse_contents
-from argosy.diagnostics.check.rules import check_contents, summarize_findings
+from argosy.diagnostics.check import Contents, check_contents, parse_contents, summarize_findings
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site

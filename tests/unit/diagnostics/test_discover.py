@@ -16,10 +16,12 @@ from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
-from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import (
+    LOGIN,
+    NODE,
     NodeShape,
     name_pattern,
+    parse_answers,
     parse_gpu_types,
     parse_gres,
     parse_intel,
@@ -32,8 +34,9 @@ from argosy.diagnostics.discover.replies import (
     parse_partitions,
     parse_rocm,
     parse_runtimes,
+    render_questions,
 )
-from argosy.diagnostics.validate.plan import validation_request
+from argosy.diagnostics.validate.validate import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
 from argosy.sites.profile import Node, Partition, Site

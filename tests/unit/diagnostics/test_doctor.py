@@ -13,8 +13,7 @@ from argosy.cli.app import app
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.doctor.collect import TIMEOUT, Folder, MachineFacts, collect_facts
-from argosy.diagnostics.doctor.rules import check_machine, check_this_machine
-from argosy.diagnostics.doctor.site_rules import Here, is_here
+from argosy.diagnostics.doctor.rules import Here, check_machine, check_this_machine, is_here
 from argosy.host.quota import Quota
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site

@@ -12,8 +12,7 @@ import pytest
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
 from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
-from argosy.diagnostics.discover.questions import LOGIN
-from argosy.diagnostics.discover.replies import NodeShape, parse_nodes
+from argosy.diagnostics.discover.replies import LOGIN, NodeShape, parse_nodes
 from tests.unit.machines import make_host, make_session
 
 RECORDED = [

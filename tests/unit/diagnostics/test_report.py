@@ -14,8 +14,7 @@ from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
-from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.clues import allows_card
+from argosy.diagnostics.report.cause import allows_card, cite_lines, explain_cause
 from argosy.diagnostics.report.model import (
     Case,
     Change,

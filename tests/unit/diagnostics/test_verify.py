@@ -17,10 +17,9 @@ from argosy.core.findings import Finding, State
 from argosy.core.parse import parse_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.verify.evidence import expect, find_passed
 from argosy.diagnostics.verify.logs import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
-from argosy.diagnostics.verify.verify import verify_job
+from argosy.diagnostics.verify.verify import expect, find_passed, verify_job
 from argosy.jobs.record import RankFacts, parse_ranks
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site

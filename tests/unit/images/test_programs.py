@@ -12,7 +12,7 @@ from argosy.core.model import Attach, Bind, ContainerRequest, Entry, GpuMode, Im
 from argosy.core.records import replace
 from argosy.host.probe import open_session
 from argosy.images.programs import lacks_path, search_program
-from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
+from argosy.runtimes.command_check import refuse_unknown_program, refuse_without_shell
 from argosy.runtimes.run import RunRequest, prepare_run
 
 

@@ -10,8 +10,8 @@ import pytest
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
 from argosy.host.probe import open_session
+from argosy.images.cache import list_superseded, remove_superseded
 from argosy.images.catalog import tag_image
-from argosy.images.superseded import list_superseded, remove_superseded
 
 DAY = 86400.0
 

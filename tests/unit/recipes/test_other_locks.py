@@ -369,6 +369,42 @@ def test_a_pylock_gives_its_default_groups_and_the_requested_extras(
         read_recipe(["pylock.toml[cpu]"], cwd=tmp_path)
 
 
+SOURCES = """\
+lock-version = "1.0"
+[[packages]]
+name = "folder"
+directory = {path = "mono", subdirectory = "python", editable = true}
+[[packages]]
+name = "repository"
+vcs = {type = "git", url = "https://git.example/mono", commit-id = "0123abc", subdirectory = "python"}
+[[packages]]
+name = "archive"
+archive = {url = "https://files.example/mono.tar.gz", subdirectory = "python", hashes = {sha256 = "SHA"}}
+[[packages]]
+name = "local"
+archive = {path = "local-1.0.tar.gz", hashes = {sha256 = "SHA"}}
+""".replace("SHA", SHA)
+
+
+def test_a_pylock_gives_the_folders_repositories_and_archives_of_packages(tmp_path: Path) -> None:
+    write(tmp_path, "local-1.0.tar.gz", "")
+    (tmp_path / "mono/python").mkdir(parents=True)
+    write(tmp_path / "mono/python", "pyproject.toml", PROJECT)
+    recipe = read_recipe([write(tmp_path, "pylock.toml", SOURCES)], cwd=tmp_path)
+    folder, repository, archive, local = recipe.pip
+    assert folder.path == str(tmp_path / "mono/python")
+    assert "not installed as editable" in str(recipe.notes[0])
+    assert repository.spec == "repository @ git+https://git.example/mono@0123abc#subdirectory=python"
+    assert archive.spec == "archive @ https://files.example/mono.tar.gz#subdirectory=python"
+    assert (local.path, local.hashes) == (str(tmp_path / "local-1.0.tar.gz"), (f"sha256:{SHA}",))
+    for old, new, message in (
+        ('type = "git"', 'type = "hg"', "git is the only supported version control"),
+        ('url = "https://git.example/mono"', 'path = "mono"', "repository has no URL in the lock"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read_recipe([write(tmp_path, "pylock.toml", SOURCES.replace(old, new))], cwd=tmp_path)
+
+
 def test_a_package_cannot_be_added_to_a_complete_list(tmp_path: Path) -> None:
     write(tmp_path, "spec.txt", EXPLICIT)
     write(tmp_path, "environment.yml", "channels: [conda-forge]\ndependencies: [python=3.11, scipy]\n")

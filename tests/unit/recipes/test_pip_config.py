@@ -20,8 +20,7 @@ from argosy.core.redact import split_login
 from argosy.recipes.pip_settings import PipConfig, PipSetting, read_pip_config
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PYPI, PipOption, Recipe, Where
-from argosy.recipes.render import render_requirements
-from argosy.recipes.uv_options import UvSettings, plan_uv_settings
+from argosy.recipes.uv_options import UvSettings, plan_uv_settings, render_requirements
 
 WORDS = st.from_regex(r"[a-z0-9,+]{1,6}", fullmatch=True)
 LOGINS = st.sampled_from(["", "token@", "me:planted@"])

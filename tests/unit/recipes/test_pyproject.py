@@ -13,8 +13,7 @@ from argosy.recipes.pip_settings import PipConfig
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipIndex, PipKind, Recipe
 from argosy.recipes.relock import locked_indexes
-from argosy.recipes.render import render_overrides, render_project, render_requirements
-from argosy.recipes.uv_options import plan_uv_settings
+from argosy.recipes.uv_options import plan_uv_settings, render_overrides, render_project, render_requirements
 
 SHA = "a" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

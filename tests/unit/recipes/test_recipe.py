@@ -17,8 +17,8 @@ from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import refuse_other_python
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
-from argosy.recipes.render import render_requirements
 from argosy.recipes.requirements import parse_requirements
+from argosy.recipes.uv_options import render_requirements
 
 HERE = Where("environment.yml", 3)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)

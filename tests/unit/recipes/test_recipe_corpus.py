@@ -12,7 +12,7 @@ from argosy.core.redact import redact
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import Recipe
-from argosy.recipes.render import render_constraints, render_requirements
+from argosy.recipes.uv_options import render_constraints, render_requirements
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "env"
 FILES = sorted(file.name for file in CORPUS.iterdir() if file.suffix in {".yml", ".txt"})

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from argosy.core.model import Bind, ContainerRequest
+from argosy.core.layout import DEFAULT_PATH
+from argosy.core.model import Bind, ContainerRequest, Image, ImageKind
 from argosy.core.records import replace
-from argosy.runtimes.open_container import name_of_image, open_container
-from tests.unit.machines import real_session
+from argosy.core.shell import ShellHelper
+from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
+from argosy.runtimes.open_container import name_of_image, open_container, plan_entry
+from argosy.runtimes.runtime import SCRIPTS
+from argosy.sites.profile_parts import Base
+from argosy.sites.read import read_site
+from tests.unit.machines import make_host, real_session
+
+SITE = read_site("local")
+IMAGE = Image("/site/torch.sif", ImageKind.SIF, "", "amd64")
 
 
 def test_an_image_is_named_by_the_file_or_prefix_that_the_user_knows(tmp_path: Path) -> None:
@@ -34,3 +44,96 @@ def test_a_home_that_is_no_folder_is_not_mounted(tmp_path: Path, home: str, moun
     plan = open_container(ContainerRequest(runtime="bwrap"), str(tree), replace(real, host=host), dry=True)
     assert (Bind(home, home) in plan.entry.binds) is mounted
     assert "/dev/null" not in plan.runtime.argv(plan.entry, ("true",))
+
+
+def plan(
+    image: Image, mode: str, *, asked: str = "", reference: str = "", name: str = "/site/torch.sif"
+) -> ContainerPlan:
+    request = ContainerRequest(runtime="podman" if image.kind is ImageKind.REGISTRY else "apptainer", enter=asked)
+    base = Base(name=name, enter=mode, why="", source="https://site.example", checked="2026-01-01")  # type: ignore[arg-type]
+    site = replace(SITE, images=replace(SITE.images, bases=(base,)))
+    planned = plan_container(request, image, make_host("apptainer", "podman"))
+    return plan_entry(planned, request, reference or image.path, (site,))
+
+
+def entered(planned: ContainerPlan) -> tuple[str, str]:
+    """Return the shell and the helper before the command, and check that the command follows them."""
+    argv = planned.argv(("python", "x"))
+    assert argv[-2:] == ("python", "x")
+    shell, _, helper, name = argv[-6:-2]
+    assert isinstance(helper, ShellHelper)
+    return str(shell), str(name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("run", ("/bin/sh", "with_runscript")), ("with-conda", ("/bin/bash", "with_conda"))]
+)
+def test_the_sites_profile_decides_how_its_image_is_entered(mode: str, expected: tuple[str, str]) -> None:
+    planned = plan(IMAGE, mode)
+    assert entered(planned) == expected
+    choice = planned.choices[-1]
+    assert (choice.label, choice.value, choice.source) == ("enter", mode, "site local")
+
+
+def test_an_option_overrules_the_profile() -> None:
+    assert entered(plan(IMAGE, "run", asked="with-conda")) == ("/bin/bash", "with_conda")
+    assert plan(IMAGE, "run", asked="exec").argv(("python",))[-2:] == ("/site/torch.sif", "python")
+    assert entered(plan(IMAGE, "run", asked="run", name="/other.sif")) == ("/bin/sh", "with_runscript")
+
+
+@pytest.mark.parametrize(
+    ("image", "reference", "name"),
+    [
+        (IMAGE, "", "/other.sif"),
+        (replace(IMAGE, argosy=True), "", "/site/torch.sif"),
+    ],
+)
+def test_other_images_start_as_before(image: Image, reference: str, name: str) -> None:
+    assert plan(image, "run", reference=reference, name=name).entry.image.enter == ""
+
+
+def test_a_pattern_of_the_profile_says_how_its_images_are_entered() -> None:
+    site = replace(SITE, images=replace(SITE.images, enter={"/site/lumi-pytorch-*.sif": "with-conda"}))
+    request = ContainerRequest(runtime="apptainer")
+    for name, mode in (("lumi-pytorch-2.6.sif", "with-conda"), ("lumi-rocm-6.2.sif", "")):
+        image = replace(IMAGE, path=f"/site/{name}")
+        planned = plan_container(request, image, make_host("apptainer"))
+        assert plan_entry(planned, request, image.path, (site,)).entry.image.enter == mode
+
+
+def test_a_link_of_the_site_is_its_image(tmp_path: Path) -> None:
+    (tmp_path / "v2.sif").touch()
+    (tmp_path / "latest.sif").symlink_to("v2.sif")
+    image = replace(IMAGE, path=str(tmp_path / "v2.sif"))
+    assert entered(plan(image, "run", name=str(tmp_path / "latest.sif"))) == ("/bin/sh", "with_runscript")
+    fetched = replace(IMAGE, path="/cache/1.sif")
+    assert entered(plan(fetched, "run", reference="docker://a/b:1", name="docker://a/b:1"))[1] == "with_runscript"
+
+
+def test_a_runtime_that_pulls_the_image_runs_no_start_script() -> None:
+    planned = plan(Image("a/b:1", ImageKind.REGISTRY, "", ""), "run", reference="docker://a/b:1", name="docker://a/b:1")
+    assert planned.entry.image.enter == ""
+    choice = planned.choices[-1]
+    assert (choice.value, choice.why) == ("exec", "podman starts programs without the image's start script")
+
+
+def test_the_option_reaches_the_request() -> None:
+    assert parse_container({"enter": "run"}, {}).enter == "run"
+
+
+@pytest.mark.parametrize(
+    ("script", "path"),
+    [
+        ("10-docker2singularity.sh", "/image/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin"),
+        ("10-vendor.sh", "/image/bin:/bin"),
+    ],
+)
+def test_the_usual_folders_end_a_search_path_that_an_image_of_docker_sets_without_them(
+    script: str, path: str, tmp_path: Path
+) -> None:
+    (tmp_path / script).write_text("export PATH=/image/bin:/bin\n")
+    text = (SCRIPTS / "enter_image.sh").read_text().replace("/.singularity.d/env", str(tmp_path))
+    words = ["/bin/sh", "-c", text.replace("@DEFAULT_PATH@", DEFAULT_PATH), "sh", "", "0", "/usr/bin/env"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert f"PATH={path}" in said.splitlines()
+    assert "argosy_" not in said

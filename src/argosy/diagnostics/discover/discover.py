@@ -16,15 +16,17 @@ from argosy.core.parse import parse_toml
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
-from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
-from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
-from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
+from argosy.diagnostics.discover.draft import Draft, Fact, Replies, Value, choose_shape, draft_profile
 from argosy.diagnostics.discover.replies import (
+    GPU_STEPS,
+    LOGIN,
     gives_whole_nodes,
     gpu_option,
+    parse_answers,
     parse_config,
     parse_nodes,
     parse_partitions,
+    render_questions,
 )
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm

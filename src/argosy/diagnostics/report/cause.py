@@ -1,4 +1,7 @@
-"""Explain the likely cause of a failure: the error, what differs from the last run that passed, and the lines; pure."""
+"""Explain the likely cause of a failure: the error, what differs from the last run that passed, and the lines; pure.
+
+The functions `find_...` return the facts behind an explanation; the next steps of the report use them, too.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,32 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from argosy.core.findings import State
-from argosy.diagnostics.report.clues import (
-    OF_PROGRAM,
-    changes_only_arguments,
-    find_definitions,
-    find_failed_check,
-    find_known_error,
-    find_settings,
-    find_use,
-    find_wrong_cards,
+import msgspec
+
+from argosy.core.findings import Finding, State
+from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, IN_LOG, NODES
+from argosy.diagnostics.report.model import Case, Change, Cited, Comparison, UserFrame
+from argosy.diagnostics.report.source import (
+    NCCL,
+    ArgumentUse,
+    defined_names,
+    describe_arguments,
+    find_argument_use,
+    names_of,
 )
-from argosy.diagnostics.report.compare import IMAGE, IN_LOG, NODES
-from argosy.diagnostics.report.model import Case, Cited, Comparison, UserFrame
-from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
 from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
+from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.outputs import TRACEBACK
 from argosy.slurm.states import ENDED
+
+CARDS = "NCCL_IB_HCA"
+"""The variable of NCCL that names cards."""
+
+OF_PROGRAM = "program-error"
+"""Name of the error of a program that no signature knows."""
+
+KNOWN_CAUSES = ("cause", "maybe", "end")
+"""Levels of errors that explain a failure."""
 
 MOST_CHANGES = 3
 """Differences from the last run that passed in the explanation; the section has all."""
@@ -34,7 +46,6 @@ RANK = {"rank"}
 MOST_CALLS = 3
 """Calls before the raised line that are cited."""
 
-
 MEANINGS = {
     "NCCL_IB_DISABLE": "1 switches InfiniBand off",
     "NCCL_IB_HCA": "names of the InfiniBand cards that NCCL may use",
@@ -43,6 +54,94 @@ MEANINGS = {
     "NCCL_SOCKET_IFNAME": "the interfaces for NCCL's first contact and for TCP",
 }
 """Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A line of the program, by its number, that defines a name which the line with the error reads."""
+
+    line: int
+    name: str
+    code: str
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A line of the program, by its number, with a new argument and the value of a variable that NCCL read."""
+
+    line: int
+    code: str
+    argument: str
+
+
+def find_known_error(case: Case) -> KnownError | None:
+    """Return the first error in the output that a signature explains."""
+    return next((each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM), None)
+
+
+def find_failed_check(case: Case) -> Finding | None:
+    """Return the first failed check that has a hint."""
+    return next((each for each in case.findings if each.state is State.FAIL and each.hint), None)
+
+
+def changes_only_arguments(compared: Comparison) -> bool:
+    """Return whether nothing but the arguments differs from the last run that passed."""
+    return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
+
+
+def _find_use(case: Case) -> ArgumentUse | None:
+    """Return the frame of the traceback that reads a changed argument, and how."""
+    changes = case.compared.changes
+    if case.raised and case.plan and changes and changes[0].name == ARGUMENTS:
+        return find_argument_use(case.raised, case.plan.command, changes[0])
+    return None
+
+
+def find_definitions(case: Case) -> Iterator[Definition]:
+    """Yield the lines on the page that define a name which the raised line reads."""
+    if case.raised and case.raised.frames and case.excerpt:
+        for number, text, _ in case.excerpt.lines:
+            for name in sorted(defined_names(text) & names_of(case.raised.frames[-1].code)):
+                yield Definition(number, name, text)
+
+
+def find_settings(case: Case) -> dict[str, Setting]:
+    """Return each variable in the log that a line of the program sets by an argument, with that line."""
+    found = {change.name: _find_setting(case, change) for change in case.compared.observed}
+    return {name: setting for name, setting in found.items() if setting}
+
+
+def _find_setting(case: Case, change: Change) -> Setting | None:
+    """Find the line of the program with a new argument, a variable of the log and its value."""
+    name = change.name.removesuffix(IN_LOG)
+    words = [word for word in case.search.words if word != NCCL] if case.search else []
+    for number, text, _ in case.excerpt.lines if case.excerpt and change.now else ():
+        for word in words:
+            if word in text and name in text and change.now in text:
+                return Setting(number, text, word)
+    return None
+
+
+def find_wrong_cards(compared: Comparison) -> Change | None:
+    """Return the change of ``NCCL_IB_HCA`` if it allows none of the cards that the last run that passed used."""
+    for change in compared.observed:
+        if change.name == f"{CARDS}{IN_LOG}" and change.now and compared.cards:
+            return None if any(allows_card(change.now, card) for card in compared.cards) else change
+    return None
+
+
+def allows_card(rule: str, card: str) -> bool:
+    """Return whether a value of ``NCCL_IB_HCA`` allows a card.
+
+    The value is a list of prefixes of names. ``=`` before the list requires whole names, ``^`` excludes the cards. A
+    name may end with the number of a port; a rule that excludes one port still allows its card. Source: NCCL's
+    documentation, Environment Variables.
+    """
+    excludes = rule.startswith("^")
+    names = rule.removeprefix("^")
+    exact = names.startswith("=")
+    parts = [part.partition(":") for part in names.removeprefix("=").split(",") if part]
+    listed = [name for name, _, port in parts if not (excludes and port)]
+    matches = any(card == name if exact else card.startswith(name) for name in listed)
+    return not parts or matches != excludes
 
 
 def explain_cause(case: Case) -> str:
@@ -105,7 +204,7 @@ def _explain_changes(case: Case) -> Iterator[str]:
 
 def _explain_use(case: Case) -> Iterator[str]:
     """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
-    use = find_use(case)
+    use = _find_use(case)
     if use is None or case.raised is None:
         return
     yield f"Line {use.frame.line} of {PurePosixPath(use.frame.path).name} reads this argument ({use.expression})"
@@ -180,7 +279,7 @@ def cite_lines(case: Case) -> tuple[Cited, ...]:
 
 def _cite_traceback(case: Case) -> Iterator[Cited]:
     """Yield the lines of the traceback, the definitions of names in the last one, and the last output before it."""
-    use = find_use(case)
+    use = _find_use(case)
     if case.raised is None:
         return
     last = case.raised.frames[-1]

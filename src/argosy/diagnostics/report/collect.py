@@ -15,8 +15,7 @@ from argosy.core.findings import Finding, has_failed
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.clues import changes_only_arguments
+from argosy.diagnostics.report.cause import changes_only_arguments, cite_lines, explain_cause
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
 from argosy.diagnostics.report.next_steps import list_commands, list_steps
@@ -30,10 +29,9 @@ from argosy.diagnostics.report.summary import (
     summarize_results,
 )
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
-from argosy.diagnostics.verify.evidence import find_network_logs, find_passed
 from argosy.diagnostics.verify.logs import NetFacts, parse_by_host, parse_netlog
 from argosy.diagnostics.verify.rules import name_network
-from argosy.diagnostics.verify.verify import planned_profile, verify_facts
+from argosy.diagnostics.verify.verify import find_network_logs, find_passed, planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log
 from argosy.diagnostics.why.find import KnownError
 from argosy.images.open import inspect_squashfs, open_image

@@ -11,7 +11,7 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.diagnostics.report.model import Change, Comparison
-from argosy.diagnostics.verify.evidence import PROGRAM_WORDS
+from argosy.diagnostics.verify.verify import PROGRAM_WORDS
 from argosy.jobs.command_files import CommandFile, read_command_files
 from argosy.jobs.history import PastJob, diff_jobs, read_job
 from argosy.jobs.query import JobFacts

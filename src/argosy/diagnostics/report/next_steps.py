@@ -9,10 +9,10 @@ from pathlib import Path
 from argosy.core.findings import has_failed
 from argosy.core.render import HOUR, count, render_duration
 from argosy.core.shell import join, quote
-from argosy.diagnostics.report.cause import describe_difference
-from argosy.diagnostics.report.clues import (
+from argosy.diagnostics.report.cause import (
     CARDS,
     changes_only_arguments,
+    describe_difference,
     find_definitions,
     find_failed_check,
     find_known_error,

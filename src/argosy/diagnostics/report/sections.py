@@ -12,7 +12,7 @@ from argosy.core.model import Choice
 from argosy.core.parse import parse_cpulist
 from argosy.core.redact import hide
 from argosy.core.render import HOUR, count, render_duration
-from argosy.diagnostics.report.clues import OF_PROGRAM
+from argosy.diagnostics.report.cause import OF_PROGRAM
 from argosy.diagnostics.report.model import Case, NextStep, Phase, RankRow, Report
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.report.timeline import render_time

@@ -11,7 +11,7 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
-from argosy.launch.import_script.shape import Shape, implied_nodes, is_even
+from argosy.launch.import_script.shape import Shape, implied_nodes, is_even, with_tasks_of_gpus
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
 from argosy.slurm.sbatch import SBATCH_OPTIONS, JobOptions, Option, complete_option
@@ -27,9 +27,11 @@ NUMBERS = {
     "tasks-per-node": "ntasks_per_node",
     **{
         name: name.replace("-", "_")
-        for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus-per-task")
+        for name in (
+            "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu", "gpus-per-task",
+        )
     },
-}
+}  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
 GPUS = frozenset({"gres", "gpus", "gpus-per-node"})
@@ -46,13 +48,14 @@ RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}
 
 KEYS = {
     **RANKS, "nodes": "nodes", "cpus_per_task": "cpus_per_rank", "cpus_per_gpu": "cpus_per_rank",
-    "gpus_per_task": "gpus_per_node",
+    "gpus_per_task": "gpus_per_node", "ntasks_per_gpu": "ranks",
 }  # fmt: skip
 """Fields of `Shape` -> key."""
 
 NOTES = {
     **{field: f"see {key} in the table" for field, key in KEYS.items()},
     "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
+    "ntasks_per_gpu": "see the ranks in the table, and --gpu-bind in sbatch_arg",
 }
 """Field of `Shape` -> the note about it."""
 
@@ -102,6 +105,7 @@ class Options:
             is_last = last.get(_single_key(option), number) == number
             fate, note = self._translate(option) if is_last else (Fate.LEFT_OUT, "a later option replaces it")
             self.found.append(Translation(option.line, str(option), fate, note))
+        self.shape = with_tasks_of_gpus(self.shape)
         if (nodes := implied_nodes(self.shape)) and not self.shape.nodes:
             self.shape = replace(self.shape, nodes=nodes)
             self.found = [_with_nodes(each, self.shape) for each in self.found]

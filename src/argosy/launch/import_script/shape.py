@@ -15,6 +15,7 @@ class Shape(msgspec.Struct, frozen=True):
     nodes: int = 0
     ntasks: int = 0
     ntasks_per_node: int = 0
+    ntasks_per_gpu: int = 0
     cpus_per_task: int = 0
     cpus_per_gpu: int = 0
     gpus: int = 0
@@ -37,6 +38,17 @@ def implied_nodes(shape: Shape) -> int:
     """
     pairs = ((shape.ntasks, shape.ntasks_per_node), (shape.gpus, shape.gpus_per_node))
     return max(-(-number // each) if each else 0 for number, each in pairs)
+
+
+def with_tasks_of_gpus(shape: Shape) -> Shape:
+    """Compute the tasks from the GPUs, or the GPUs from the tasks, as Slurm does for ``--ntasks-per-gpu``."""
+    each = shape.ntasks_per_gpu
+    if not each or shape.ntasks_per_node:
+        return shape
+    if shape.ntasks:
+        has_gpus = shape.gpus or shape.gpus_per_node
+        return shape if has_gpus else replace(shape, gpus=-(-shape.ntasks // each))
+    return replace(shape, ntasks=each * shape.gpus, ntasks_per_node=0 if shape.gpus else each * shape.gpus_per_node)
 
 
 def is_even(shape: Shape) -> bool:
@@ -71,7 +83,8 @@ def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
 def gpu_binding(shape: Shape) -> str:
     """Return the option of sbatch that gives each rank its own GPUs; empty if all ranks of a node see its GPUs."""
     each = shape.gpus_per_task
-    binding = shape.gpu_bind or ("single:1" if each == 1 else f"per_task:{each}" if each else "")
+    of_tasks = "single:1" if each == 1 else f"per_task:{each}" if each else ""
+    binding = shape.gpu_bind or of_tasks or (f"single:{shape.ntasks_per_gpu}" if shape.ntasks_per_gpu else "")
     return f"--gpu-bind={binding}" if binding else ""
 
 

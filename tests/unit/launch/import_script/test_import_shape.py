@@ -226,3 +226,20 @@ def test_without_a_number_of_tasks_each_node_has_one_rank(options: str, start: s
 def test_a_number_of_ranks_is_added_only_where_the_script_means_one(lines: tuple[str, ...]) -> None:
     assert "ranks_per_node" not in job(*lines)
     assert "ranks_per_node = 1" not in outcomes(*lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--nodes=1 --gpus=8 --ntasks-per-gpu=1", {"nodes": 1, "gpus": 8, "ranks": 8}),
+        ("--nodes=2 --gpus-per-node=4 --ntasks-per-gpu=2", {"nodes": 2, "gpus_per_node": 4, "ranks_per_node": 8}),
+        ("--ntasks=6 --ntasks-per-gpu=2", {"gpus": 3, "ranks": 6}),
+    ],
+)
+def test_tasks_for_each_gpu_give_the_ranks_and_their_binding(options: str, expected: dict[str, int]) -> None:
+    keys = job(f"#SBATCH {options}", "srun ./a")
+    assert {
+        key: keys[key] for key in ("nodes", "gpus", "gpus_per_node", "ranks", "ranks_per_node") if key in keys
+    } == expected
+    assert keys["sbatch_arg"] == [f"--gpu-bind=single:{options[-1]}"]
+    assert all(fate is Fate.KEPT for fate, _ in outcomes(f"#SBATCH {options}", "srun ./a").values())

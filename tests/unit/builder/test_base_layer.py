@@ -1,4 +1,4 @@
-"""Remembered entries of a layer: used for the image file that they were read from, and never if they are damaged."""
+"""Entries of a base layer are used for the image file that they were read from, and never if they are damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.packed.entries import ENTRIES, recall_entries, remember_entries
+from argosy.builder.base_layer import ENTRIES, recall_entries, remember_entries
 from argosy.images.sif.write import FileSlice
 from argosy.images.tree_digests import Entries, describe_entries, digest_entries
 

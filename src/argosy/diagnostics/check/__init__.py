@@ -1,1 +1,0 @@
-"""Check whether an image works at a site: `argosy check`."""
