@@ -44,6 +44,7 @@ CHECKED = (
     "packaging/bundle/*",
     "src/argosy/**/*.py",
     "src/argosy/**/*.sh",
+    "src/argosy/diagnostics/why/marks.toml",
     "src/argosy/diagnostics/why/signatures/*.toml",
     "tools/*",
 )

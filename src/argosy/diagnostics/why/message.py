@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from argosy.diagnostics.why.failure import HEADLINE, REFUSED
+from argosy.diagnostics.why.failure import HEADLINE
+from argosy.diagnostics.why.marks import LineKind
 
 LABEL = re.compile(
     r"\s*(?:\[[^\]\n]*\](?::|(?=[\s\[]))|\([^()\n]* pid=[^()\n]*\)|[-*#!|>=+&]+\s"
@@ -98,5 +99,5 @@ def _first_sentence(text: str) -> str:
 def _tells(message: str) -> bool:
     """Return whether a message tells what went wrong: it has a few words and is not a heading."""
     words = re.findall(r"[A-Za-z][A-Za-z']+", message)
-    enough = len(words) >= LEAST_WORDS or (len(words) > 1 and bool(REFUSED.search(message)))
+    enough = len(words) >= LEAST_WORDS or (len(words) > 1 and LineKind.REFUSED.matches(message))
     return enough and not VAGUE.search(message)

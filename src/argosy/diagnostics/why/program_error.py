@@ -14,7 +14,7 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.diagnostics.why.exceptions import explain_exception
-from argosy.diagnostics.why.failure import CONSEQUENCE
+from argosy.diagnostics.why.marks import LineKind
 from argosy.diagnostics.why.next_step import find_advice, next_step
 from argosy.jobs.outputs import TRACEBACK
 
@@ -193,7 +193,7 @@ def _is_consequence(raised: Raised) -> bool:
     # torch's spawn raises a plain Exception, whose message is the traceback of another process.
     if raised.name == "Exception" and not raised.message:
         return True
-    return bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
+    return LineKind.CONSEQUENCE.matches(f"{raised.name}: {raised.message}")
 
 
 def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
