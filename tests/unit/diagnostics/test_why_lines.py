@@ -851,6 +851,12 @@ HARMLESS = [
     "wandb: Network error (ConnectionError), entering retry loop.",
     "I tensorflow/cuda_driver.cc:763] failed to allocate 3.00G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
     "If you get `CUDA error: invalid device function` errors, the above might be the cause.",
+    "[fa_utils.py:57] Cannot use FA version 2 is not supported due to FA2 requires GPUs with compute capability >= 8",
+    "clang (LLVM option parsing): Unknown command line argument '-amdgpu-coerce-illegal-types=1'.",
+    "(main_task pid=7) No module named 'vllm._version'",
+    "[ x ] Failed to build container image.",
+    "Building registry.example/images/helm:img-error",
+    "was unable to find any relevant network interfaces:",
 ]
 
 
