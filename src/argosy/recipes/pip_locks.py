@@ -145,10 +145,9 @@ def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
         address = f"{vcs.get('type', 'git')}+{_url(vcs, name, where)}@{vcs.get('commit-id', 'HEAD')}{_part(vcs)}"
         return locked_line(name, where, address=address, marker=marker)
     if archive := package.get("archive"):
-        if "subdirectory" not in archive and (path := archive.get("path", "")):
-            return locked_line(name, where, path=path, marker=marker, hashes=_hashes([archive]))
-        address = f"{_url(archive, name, where)}{_part(archive)}"
-        return locked_line(name, where, address=address, marker=marker, hashes=_hashes([archive]))
+        path = "" if "subdirectory" in archive else archive.get("path", "")
+        address = "" if path else f"{_url(archive, name, where)}{_part(archive)}"
+        return locked_line(name, where, path=path, address=address, marker=marker, hashes=_hashes([archive]))
     files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
     return locked_line(name, where, version=version, marker=marker, hashes=_hashes(files))
 
