@@ -18,8 +18,7 @@ from argosy.core.records import replace
 from argosy.core.render import align_rows, count
 from argosy.core.session import Session
 from argosy.diagnostics.verify.logs import parse_node_tests
-from argosy.diagnostics.verify.verify import LATEST
-from argosy.jobs.history import PastJob, past_jobs, read_job
+from argosy.jobs.history import LATEST, PastJob, past_jobs, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission

@@ -43,6 +43,9 @@ PLAIN = ("image", "digest", "site", "scheduler")
 GROUPS = ("shape", "versions")
 """Fields of a plan with several named values."""
 
+LATEST = 200
+"""Number of jobs that are searched for measurements."""
+
 
 class PastJob(msgspec.Struct, frozen=True):
     """A job that was submitted."""

@@ -23,7 +23,7 @@ from argosy.diagnostics.verify.rules import Expected, PassedRun, Verdict, check_
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
-from argosy.jobs.history import PastJob, past_jobs
+from argosy.jobs.history import LATEST, PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import names_run
@@ -40,9 +40,6 @@ from argosy.slurm.states import ENDED
 
 MOST_LOGS = 256
 """Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
-
-LATEST = 200
-"""Number of jobs that are searched for measurements."""
 
 MOST_CHECKED = 16
 """Comparable jobs whose logs are read."""
