@@ -94,6 +94,8 @@ def _size(entries: Sequence[CacheEntry]) -> str:
 
 
 def _parse_bytes(text: str) -> int:
+    if re.fullmatch("0+", text):
+        return 0
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT])B?", text.upper())
     if text and found is None:
         raise UsageError(f"invalid --keep {text!r}", hint="write a size with its unit, for example 500M or 20G")

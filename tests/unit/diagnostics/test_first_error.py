@@ -34,6 +34,7 @@ def first_error(text: str) -> str:
         "pe=00072 FAIL at line=00325 NetCDF4_FileFormatter.F90 <status=-124>",
         "solver: the mesh file could not be read",
         "frobnicate: partition table mismatch on /dev/frob",
+        "FATAL:   while unpacking frob.egg-info/PKG-INFO: link target: no such file or directory",
     ],
 )
 def test_the_first_error_before_the_cascade_is_quoted(line: str) -> None:

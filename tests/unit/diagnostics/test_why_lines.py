@@ -9,6 +9,9 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("slurmd-no-dbus", "slurmd: error: cannot connect to dbus system daemon: Failed to connect to socket"),
+    ("easybuild-sanity", "ERROR: Build of foo.eb failed: 'Sanity check failed: no (non-empty) directory found at lib'"),
+    ("stale-handle", "OSError: [Errno 116] Stale NFS file handle: '/home/ada/project/main.css'"),
     ("compile-failed", "mesh.c(235): Error! E1063: Missing operand"),
     ("compile-failed", "NVC++-S-1047-Inner collapsed loop bounds are not invariant in outer loop. (mesh.c: 161)"),
     ("compile-failed", "/usr/include/c++/12/complex:996:45: error: no matching function for call to 'signbit'"),

@@ -229,7 +229,7 @@ def test_folders_follow_the_xdg_variables_and_the_home() -> None:
 
 @pytest.mark.parametrize(
     ("size", "code"),
-    [("500M", 0), ("1.5G", 0), ("1.5gb", 0), ("7", 2), (".5G", 2), ("1.5X", 2), ("-1G", 2),
+    [("0", 0), ("500M", 0), ("1.5G", 0), ("1.5gb", 0), ("7", 2), (".5G", 2), ("1.5X", 2), ("-1G", 2),
      pytest.param("9" * 400, 2, id="400 digits")],
 )  # fmt: skip
 def test_a_size_to_keep_may_have_a_fraction(size: str, code: int, tmp_path: Path) -> None:
