@@ -9,6 +9,16 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("ray-memory", "(raylet) node_manager.cc:32: 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0"),
+    ("efa-buffers", "EFA internal error: (4113) Failure to post internal receive buffers"),
+    (
+        "nccl-not-installed",
+        "XlaRuntimeError: INTERNAL: NCCL operation ncclGroupStart() failed: Unable to load NCCL library.",
+    ),
+    (
+        "wrong-interface",
+        "n1:118:119 [0] NCCL INFO socketPollConnect: connect returned No route to host, retrying (34/34) after sleep",
+    ),
     ("slurmd-no-dbus", "slurmd: error: cannot connect to dbus system daemon: Failed to connect to socket"),
     ("easybuild-sanity", "ERROR: Build of foo.eb failed: 'Sanity check failed: no (non-empty) directory found at lib'"),
     ("stale-handle", "OSError: [Errno 116] Stale NFS file handle: '/home/ada/project/main.css'"),
@@ -815,6 +825,8 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "INFO     Unable to initialize backend 'rocm': module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'",
+    "n1:118:119 [0] NCCL INFO socketPollConnect: connect returned No route to host, retrying (3/34) after sleep",
     "  Function Name: cuIpcOpenMemHandle_v2",
     "WARN: init failed for remote transport: ibrc",
     "slurmstepd: error: Unable to create TMPDIR [/scratch/7]: Permission denied",
