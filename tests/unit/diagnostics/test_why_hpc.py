@@ -57,3 +57,34 @@ def test_openmp_without_a_usable_gpu_names_both_reasons() -> None:
     assert error.name == "omp-offload"
     assert any("sees no GPU" in reason for reason in error.often)
     assert any("no code for this GPU" in reason for reason in error.often)
+
+
+def test_an_error_that_nccl_passes_up_is_no_step_of_a_loop() -> None:
+    """NCCL prints a line for each function through which an error goes up; these lines repeat."""
+    log = (
+        "n1:29:30 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000\n"
+        "n1:29:30 [0] NCCL INFO init.cc:867 -> 5\n"
+        "n1:29:30 [0] NCCL INFO init.cc:903 -> 5\n"
+        "n1:31:32 [0] NCCL INFO init.cc:867 -> 5\n"
+        "n1:31:32 [0] NCCL INFO init.cc:903 -> 5\n"
+    )
+    error = find_errors(log, SIGNATURES)[0]
+    assert (error.name, error.level) == ("nccl-same-gpu", "cause")
+
+
+def test_ranks_of_open_mpi_that_do_not_reach_each_other_are_no_mixed_installation() -> None:
+    log = (
+        '  ompi_mpi_init: ompi_mpi_instance_init failed\n  --> Returned "Unreachable" (-12) instead of "Success" (0)\n'
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "mpi-unreachable"
+
+
+def test_other_sizes_in_a_checkpoint_are_no_matter_of_names() -> None:
+    """All names of a wrapped model begin with 'module.', also if the checkpoint is of another model."""
+    log = (
+        "RuntimeError: Error(s) in loading state_dict for DataParallel:\n"
+        '\tMissing key(s) in state_dict: "module.layer9.weight".\n'
+    )
+    sizes = "\tsize mismatch for module.conv0.weight: copying a param with shape torch.Size([64]) from checkpoint\n"
+    assert find_errors(log, SIGNATURES)[0].name == "data-parallel-keys-missing"
+    assert find_errors(log + sizes, SIGNATURES)[0].name == "checkpoint-mismatch"

@@ -9,6 +9,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("tensorrt-llm-ranks", "[TensorRT-LLM][ERROR] Assertion failed: mpiSize == tp * pp (worldConfig.cpp:102)"),
+    ("vllm-memory", "INFO 10-28 11:14:52 distributed_gpu_executor.py:57] # GPU blocks: 0, # CPU blocks: 1638"),
+    (
+        "store-wait",
+        "E core/base_collective_executor.cc:249] BaseCollectiveExecutor::StartAbort DEADLINE_EXCEEDED: Deadline",
+    ),
+    ("program-error", "[22:31:52] ./logging.h:276: [22:31:52] src/./van.h:659: Check failed: found == 0 no provider"),
     ("ray-memory", "(raylet) node_manager.cc:32: 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0"),
     ("efa-buffers", "EFA internal error: (4113) Failure to post internal receive buffers"),
     (

@@ -34,7 +34,7 @@ OTHERS = re.compile(
     r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): (?!SIG).+)|Fortran runtime error: (.+)"
     r"|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
     r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* :(?: .*)?$)"
-    r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
+    r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(?:\[[\d:]+\] \S+:\d+: )+(Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
 )
 """Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of TensorFlow, OpenFOAM and LAMMPS."""
 ASSERTION = re.compile(r"(?:\S+: )?(\S+?):(\d+): .*Assertion [`'](.+)' failed")
@@ -124,7 +124,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 NO_ERROR = re.compile(
     r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b"
-    r"|(?:^INFO\b.*|\[I\] |^I\d{4} .*)Unable to initialize backend '\w+': "
+    r"|(?:\bINFO\b.*|\[I\] |^I\d{4} .*)Unable to initialize backend '\w+': "
     r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
 )
 """Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
