@@ -34,7 +34,8 @@ OTHERS = re.compile(
     r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): (?!SIG).+)|Fortran runtime error: (.+)"
     r"|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
     r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* :(?: .*)?$)"
-    r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(?:\[[\d:]+\] \S+:\d+: )+(Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
+    r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(?:\[[\d:]+\] \S+:\d+: )+(Check failed: .+)"
+    r"|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
 )
 """Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of TensorFlow, OpenFOAM and LAMMPS."""
 ASSERTION = re.compile(r"(?:\S+: )?(\S+?):(\d+): .*Assertion [`'](.+)' failed")
