@@ -845,6 +845,16 @@ def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tm
     assert "PRIVATE" not in usual.script
 
 
+def test_a_script_replaces_an_earlier_one_but_no_file_of_the_user(tmp_path: Path) -> None:
+    script, program = tmp_path / "job.sh", tmp_path / "train.py"
+    program.write_text("print(1)\n")
+    for _ in range(2):
+        write_script(script, plan().script, private=False)
+    with pytest.raises(UsageError, match=r"train\.py exists and was not written by Argosy"):
+        write_script(program, plan().script, private=False)
+    assert program.read_text() == "print(1)\n"
+
+
 def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
     script = write_record(plan(), tmp_path / "state/runs/one", make_session(tmp_path))
     assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]
