@@ -15,7 +15,6 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import write_script
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.notes import note_local
@@ -181,6 +180,8 @@ def prepare_dry_run(request: LaunchRequest, session: Session, *, ssh: str, inter
 def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
     """Print a plan, or write its script to a file; return the exit code."""
     if script is not None:
+        from argosy.launch.submit import write_script
+
         write_script(script, plan.script, private=bool(plan.private))
         program = plan.submit[0]
         how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"

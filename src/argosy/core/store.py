@@ -26,7 +26,7 @@ from argosy.core.locks import (
     this_owner,
     write_owner,
 )
-from argosy.core.os_errors import discard, refuse_unwritable_folder, translate_os_errors
+from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.render import DAY
 from argosy.core.unnamed_files import write_new, write_unnamed
 
@@ -250,25 +250,6 @@ def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
             memo.parent.mkdir(parents=True, exist_ok=True)
             write_text(memo, text)
     return text
-
-
-AUTHOR = b"Written by Argosy"
-"""A script of Argosy contains these words."""
-
-
-def write_script(path: Path, text: str, *, private: bool) -> None:
-    """Write an executable script to a file of the user; only its owner can read a private one.
-
-    Raises
-    ------
-    UsageError
-        If the file exists and was not written by Argosy, for example if it is the user's program.
-    """
-    refuse_unwritable_folder(path.parent)
-    if path.is_file() and path.stat().st_size and AUTHOR not in path.read_bytes():
-        raise UsageError(f"{path} exists and was not written by Argosy", hint="choose another name, or remove it")
-    with translate_os_errors(path.parent):
-        write_text(path, text, mode=0o700 if private else 0o755)
 
 
 def make_folder(path: Path) -> None:

@@ -53,6 +53,9 @@ OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
 INTERRUPTED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 """Exit codes of a script that the user ended."""
 
+AUTHOR = b"Written by Argosy"
+"""Each script contains these words."""
+
 OUTPUT_PATTERN = re.compile(r"%([\w%])")
 """A pattern that Slurm replaces (sbatch(1), filename pattern)."""
 
@@ -304,3 +307,18 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
             )
         out.append(Path(OUTPUT_PATTERN.sub(lambda match: known[match[1]], folder)))
     return tuple(out)
+
+
+def write_script(path: Path, text: str, *, private: bool) -> None:
+    """Write an executable script to a file of the user; only its owner can read a private one.
+
+    Raises
+    ------
+    UsageError
+        If the file exists and was not written by Argosy, for example if it is the user's program.
+    """
+    refuse_unwritable_folder(path.parent)
+    if path.is_file() and path.stat().st_size and AUTHOR not in path.read_bytes():
+        raise UsageError(f"{path} exists and was not written by Argosy", hint="choose another name, or remove it")
+    with translate_os_errors(path.parent):
+        write_text(path, text, mode=0o700 if private else 0o755)

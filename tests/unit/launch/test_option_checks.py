@@ -17,7 +17,6 @@ from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
-from argosy.core.store import write_script
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Submission, read_command_line, read_submission, write_submission
@@ -32,7 +31,7 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_elastic_verdict, render_staging
-from argosy.launch.submit import make_output_folders, output_folders, submit, write_record
+from argosy.launch.submit import make_output_folders, output_folders, submit, write_record, write_script
 from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.option_row import option_name
 from argosy.recipes.project_file import Project, read_project

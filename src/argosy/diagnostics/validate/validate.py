@@ -40,7 +40,7 @@ from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import choose_masks, planned_threads
 from argosy.launch.site_settings import with_variables
-from argosy.launch.submit import submit, write_record
+from argosy.launch.submit import submit, write_record, write_script
 from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.load import load_profile, sites_here
@@ -290,9 +290,7 @@ def validate_site(
 def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:
     """Write the job script to a file, to be submitted elsewhere; parameters as of `_prepare_job`."""
     plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, kept=True)
-    with translate_os_errors(path.parent):
-        write_text(path, plan.script)
-        path.chmod(0o755)
+    write_script(path, plan.script, private=False)
 
 
 def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
