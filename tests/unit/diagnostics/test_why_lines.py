@@ -9,6 +9,17 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "oras-not-sif",
+        "FATAL: failed to get checksum for oras://x/y:1: ORAS SIF image should have a single layer, found 3",
+    ),
+    ("registry-denied", "ERROR Authentication error, exiting."),
+    ("squashfs-missing", "mount: unknown filesystem type 'squashfs'"),
+    ("efa-fork", "As a result, the libfabric EFA provider is operating in"),
+    ("java-classes", "Caused by: java.lang.OutOfMemoryError: Compressed class space"),
+    ("device-ordinal", "  what():  Failed to set cuda device"),
+    ("spack-no-binary", "==> Error: InstallError: No binary for zlib found when cache-only specified"),
+    ("mrbayes-ranks", '"There must be at least as many chains as MPI processors"'),
     ("tensorrt-llm-ranks", "[TensorRT-LLM][ERROR] Assertion failed: mpiSize == tp * pp (worldConfig.cpp:102)"),
     ("vllm-memory", "INFO 10-28 11:14:52 distributed_gpu_executor.py:57] # GPU blocks: 0, # CPU blocks: 1638"),
     (
