@@ -179,6 +179,93 @@ def test_a_definition_without_a_base_is_refused(tmp_path: Path, kind: Format) ->
         refuse_invalid_definition(tmp_path / "file", kind)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM a\nRUN\\\n  echo x\nENV\\\n A=b\n",
+        "FROM a\n# a page\x0cEND\nRUN echo x\n",
+        "FROM a\n# one\u0085Two\nRUN echo '\u2028x y'\n",
+        "FROM a\n# one\rtwo\nRUN x\n",
+        "# Base for decoding: see the manual\nFROM a\nRUN x\n",
+        "  # Escape = `\nFROM a\nRUN x `\n y\n",
+        "FROM a\r\nRUN <<EOF\r\nfoo\r\nEOF\r\nUSER x\r\n",
+        "FROM a\nRUN <<-EOF\n\tfoo\n\tEOF\nUSER x\n",
+        "FROM a\nRUN <<END-OF-IT\nfoo\nEND-OF-IT\nUSER x\n",
+        "FROM a\nRUN cat 3<<1EOF\nfoo\n1EOF\nUSER x\n",
+        'FROM a\nCOPY <<"END IT" /a\nfoo\nEND IT\nUSER x\n',
+        "FROM a\nCOPY <<one <<'two' /d/\na\none\nb\ntwo\nUSER x\n",
+        "FROM a\nRUN cat <<EOF > /x && \\\n  cat /x\nfoo\nEOF\nUSER x\n",
+        "FROM a\nONBUILD RUN <<EOF\nfoo\n  EOF\nEOF\nUSER x\n",
+        "from a as b\n\tcopy\t--from=b\t/a\t/b\nRUN a && \\\n# c \\\n\n   # d\n b",
+    ],
+)
+def test_a_dockerfile_is_read_line_by_line_as_docker_does(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_bytes(text.encode())
+    refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN echo $((1<<n))",
+        "RUN cat <<<word",
+        'LABEL a="<<b"',
+        "CMD cat <<EOF",
+        'RUN ["sh", "-c", "cat <<EOF"]',
+        "RUN <<END-OF-IT\nfoo\nEND-OF-IT",
+        "RUN echo it\\'s <<EOF\nfoo\nEOF",
+    ],
+)
+def test_what_is_no_here_document_does_not_hide_the_instructions_below(tmp_path: Path, line: str) -> None:
+    (tmp_path / "file").write_text(f"FROM a\n{line}\nUSR x\n")
+    with pytest.raises(UsageError, match="has no 'USR'"):
+        refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%post\n  cat > y <<EOF\n  Bootstrap: docker\n  Name: z\nEOF\n",
+        "%help\n   Bootstrap: one\n   Version: two\n",
+        "Include: a \\\n  b:2 \\\nc\n%post\n",
+        "# Foo: bar\nMirrorURL: http://x/ # Bar: baz\n%post\n",
+        "%%post\n  x\n",
+        "# a page\x0cFoo: bar\n%post\n echo '\u2028%bar'\n",
+        "# decoding: fast\n%post\n",
+        "%post\r\n x\r\n%environment\r\n",
+        "%post\n x\n\nbootstrap: docker\nfrom: y\n# The second: stage\n%files from one\n a b\n",
+    ],
+)
+def test_a_definition_is_read_line_by_line_as_apptainer_does(tmp_path: Path, body: str) -> None:
+    (tmp_path / "file").write_bytes(f"Bootstrap: docker\nFrom: x\n{body}".encode())
+    refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Format.DEFINITION, "Bootstrap: docker\nFrom: x\n"), (Format.DOCKERFILE, "FROM x\n")]
+)
+def test_a_comment_in_another_encoding_is_no_mistake_but_a_file_in_utf_16_is(
+    tmp_path: Path, kind: Format, text: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"# J\xf6rg\n" + text.encode())
+    refuse_invalid_definition(tmp_path / "file", kind)
+    (tmp_path / "file").write_text(text, encoding="utf-16")
+    with pytest.raises(UsageError, match="is not text in UTF-8"):
+        refuse_invalid_definition(tmp_path / "file", kind)
+
+
+def test_only_from_lines_name_images_and_not_a_script(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text(
+        "Bootstrap: docker\nFrom: r.eu/a # the base\n%post\n  from: y\npython - <<EOF\nfrom os import path\nEOF\n"
+        "Bootstrap: localimage\nFrom: base.sif\nStage: two\n"
+    )
+    assert base_images(tmp_path / "x.def") == ("r.eu/a",)
+    (tmp_path / "Dockerfile").write_text(
+        "FROM --platform=$P \\\n r.eu/a AS one\nRUN <<EOF python3\nfrom os import path\nEOF\nfrom one\n"
+    )
+    assert base_images(tmp_path / "Dockerfile") == ("r.eu/a",)
+
+
 class Engine(FakeRunner):
     """An engine that writes down the image id it was told to."""
 

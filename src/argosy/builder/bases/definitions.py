@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from argosy.builder.bases.source_rows import Row, definition_rows, dockerfile_rows, heredocs
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
-from argosy.recipes.source_text import decode
 
 SECTIONS = [
     "setup",
@@ -95,17 +95,11 @@ INSTRUCTIONS = [
 ]
 """docs.docker.com/reference/dockerfile, read 2026-11."""
 
-_SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
 _INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
-_MARKED = "\ufeff".encode()
-_HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
+_MARK = "\ufeff"
 _OTHER_URL = re.compile(r"\Aotherurl\d+\Z")
-_BASE = re.compile(
-    r"^\s*FROM(?::|\s)\s*(?:--\S+\s+)*(?P<name>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE | re.MULTILINE
-)
-_BACKQUOTE = re.compile(r"(?i)(?:#\s*[a-z]+\s*=.*\n)*#\s*escape\s*=\s*`")
-"""The directive of Dockerfiles for Windows. Other directives may precede it."""
-_HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
+_PULLED = {"docker", "oras"}
+"""Values of ``Bootstrap:`` whose image comes from a registry."""
 _DOCKER_NAME = re.compile(
     r"(?!.*\.dockerignore\Z)(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
 )
@@ -157,74 +151,71 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
         If a keyword is unknown, with its line and the most similar keyword; or if the file cannot be read, or is
         empty.
     """
-    with reading(path):
-        data = path.read_bytes()
-    text = decode(data, str(path))
-    known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
-    if kind is Format.DEFINITION and data.startswith(_MARKED):
+    text = _read(path)
+    if kind is Format.DEFINITION and text.startswith(_MARK):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
         raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
-    found = list(rows)
-    for number, word, shown, keywords in found:
-        if word not in (keywords or known):
-            mark = "%" if shown.startswith("%") else ""
-            otherwise = f"known: {', '.join(keywords or known)}" if word else _INDENTED
-            raise UsageError(
-                f"a {kind} has no {shown!r}" if word else f"{shown!r} is not a section",
-                evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
-                hint=did_you_mean(word, keywords or known, otherwise, form=f"{mark}{{}}"),
-            )
+    rows = list(_rows(text, kind))
+    for row in rows:
+        _refuse_unknown_keyword(row, path, kind)
     needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
-    if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
+    if not any(row.shown.lower() == needed.rstrip(":").lower() for row in rows):
         raise UsageError(
             f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=f"add the line {needed} BASE"
         )
 
 
+def _read(path: Path) -> str:
+    """Read a file; docker and apptainer accept bytes of any other encoding, for example in comments."""
+    with reading(path):
+        data = path.read_bytes()
+    if b"\0" in data:
+        raise UsageError(f"{path} is not text in UTF-8", evidence="it contains zero bytes", hint="save it in UTF-8")
+    return data.decode("utf-8", errors="replace")
+
+
+def _rows(text: str, kind: Format) -> Iterator[Row]:
+    return definition_rows(text) if kind is Format.DEFINITION else dockerfile_rows(text.removeprefix(_MARK))
+
+
+def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
+    """Refuse an unknown section, header or instruction."""
+    if kind is Format.DOCKERFILE:
+        word, known = row.shown.upper(), INSTRUCTIONS
+    elif row.header:
+        word, known = _OTHER_URL.sub("otherurl0", row.shown.lower()), HEADS
+    else:
+        word, known = row.shown.removeprefix("%").lower(), SECTIONS
+    if word in known or (row.header and not word):
+        return
+    otherwise = f"known: {', '.join(known)}" if word else _INDENTED
+    mark = "%" if row.shown.startswith("%") else ""
+    raise UsageError(
+        f"a {kind} has no {row.shown!r}" if word else f"{row.line.split()[0]!r} is not a section",
+        evidence=f"{path}:{row.number}: {row.line}",
+        hint=did_you_mean(word, known, otherwise, form=f"{mark}{{}}"),
+    )
+
+
 def base_images(path: Path) -> tuple[str, ...]:
-    """Return the images that the FROM lines of a file name, without its own stages."""
-    rows = list(_BASE.finditer(path.read_text(encoding="utf-8", errors="replace")))
-    stages = {(row["stage"] or "").lower() for row in rows} | {"scratch"}
-    return tuple(row["name"] for row in rows if row["name"].lower() not in stages)
+    """Return the images of registries that a file names as bases, without its own stages."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if definition_format(path) is Format.DEFINITION:
+        return tuple(_pulled_images(definition_rows(text)))
+    words = [row.rest.split() for row in dockerfile_rows(text) if row.shown.upper() == "FROM"]
+    stages = {each[-1].lower() for each in words if len(each) > 1} | {"scratch"}
+    return tuple(each[0] for each in words if each and each[0].lower() not in stages)
+
+
+def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:
+    source = ""
+    for row in rows:
+        if row.header and row.shown.lower() == "bootstrap":
+            source = row.rest.lower()
+        if row.header and row.shown.lower() == "from" and source in _PULLED:
+            yield row.rest
 
 
 def has_heredoc(path: Path) -> bool:
-    """Return whether a Dockerfile has a here-document: its end is a line of its own."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    lines = {line.strip() for line in text.splitlines()}
-    return any(end in lines for end in _HEREDOC.findall(text))
-
-
-Row = tuple[int, str, str, list[str]]
-"""Line number, normalised keyword, keyword as written, and the table of keywords if it is not the usual one."""
-
-
-def _sections(text: str) -> Iterator[Row]:
-    header = True
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := _SECTION.match(line):
-            header = False
-            yield number, "" if found["indent"] else found["name"].lower(), f"%{found['name']}", []
-        elif key := _HEAD.match(line):
-            # Each stage begins with a header.
-            header = header or key[1].lower() == "bootstrap"
-            if header:
-                yield number, _OTHER_URL.sub("otherurl0", key[1].lower()), key[1], HEADS
-
-
-def _instructions(text: str) -> Iterator[Row]:
-    ends: list[str] = []
-    continued = False
-    escape = "`" if _BACKQUOTE.match(text) else "\\"
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if ends:
-            ends = ends[1:] if stripped == ends[0] else ends
-            continue
-        if not stripped or stripped.startswith("#"):
-            continue
-        if not continued:
-            word = stripped.split(maxsplit=1)[0]
-            yield number, word.upper(), word, []
-        ends = _HEREDOC.findall(line)
-        continued = stripped.endswith(escape)
+    """Return whether a Dockerfile has a here-document."""
+    return any(heredocs(row) for row in dockerfile_rows(path.read_text(encoding="utf-8", errors="replace")))
