@@ -254,6 +254,90 @@ def test_a_comment_in_another_encoding_is_no_mistake_but_a_file_in_utf_16_is(
         refuse_invalid_definition(tmp_path / "file", kind)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("FROM\nRUN x\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a as\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a AS b # the base\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a\ncopy --from=b x\n", 2, "the arguments of 'copy' are not valid", "COPY SOURCE... TARGET"),
+        ("FROM a\nADD x\n", 2, "the arguments of 'ADD' are not valid", "ADD SOURCE... TARGET"),
+        ("FROM a\nENV A\n", 2, "the arguments of 'ENV' are not valid", "ENV NAME=VALUE"),
+        ("FROM a\nENV A=b \\\n C\n", 2, "the arguments of 'ENV' are not valid", "ENV NAME=VALUE"),
+        ("FROM a\nLABEL a=b c d\n", 2, "the arguments of 'LABEL' are not valid", "LABEL NAME=VALUE"),
+        ("FROM a\nWORKDIR\n", 2, "the arguments of 'WORKDIR' are not valid", "WORKDIR FOLDER"),
+        ("FROM a\nSHELL /bin/bash -c\n", 2, "the arguments of 'SHELL' are not valid", 'SHELL ["/bin/bash", "-c"]'),
+        ("ARG A=1\n\nRUN x\nFROM a\n", 3, "'RUN' stands before the first FROM", "only ARG"),
+        ("FROM a\nRUN <<EOF\nx\n  EOF\nUSER y\n", 2, "the here-document 'EOF' does not end", "a line with only EOF"),
+        ("FROM a\nCOPY <<-a <<b /\nx\n\ta\ny\n", 2, "the here-document 'b' does not end", "a line with only b"),
+    ],
+)
+def test_an_incomplete_instruction_is_refused_before_the_build_with_its_line(
+    tmp_path: Path, text: str, line: int, message: str, hint: str
+) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+    assert f"file:{line}:" in caught.value.evidence
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'COPY ["a b", "/c"]',
+        "COPY --chown=1:1 --chmod=755 --from=one /x* y /z/",
+        'ADD --checksum=sha256:1 https://x/y.tar.gz "/z y/"',
+        'ENV A b c=d "e',
+        "ENV A=b C='d e' \\\n  F=g\\ h",
+        'LABEL a.b="one \\"two\\" three" c=d',
+        "LABEL about one two",
+        'ENV A=$B C=${D:-e} G="$(h i)"',
+        "CMD []",
+        "ENTRYPOINT",
+        "RUN",
+        "ARG A B=c",
+        "SHELL ['/bin/bash', '-c']".replace("'", '"'),
+        "HEALTHCHECK --interval=5m CMD curl x",
+        "FROM --platform=$BUILDPLATFORM a:${V} AS b-1.x",
+        "FROM $A",
+    ],
+)
+def test_a_complete_instruction_passes_in_each_of_its_forms(tmp_path: Path, line: str) -> None:
+    (tmp_path / "file").write_text(f"ARG V\nFROM a as one\n{line}\n")
+    refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message", "hint"),
+    [
+        ('DistType "debian"\n%post\n', 3, "has an invalid line in its header", "commands belong below %post"),
+        ("export A=b\n%post\n", 3, "has an invalid line in its header", "commands belong below %post"),
+        ("wget https://x\n%post\n", 3, "has no 'wget https'", "known: bootstrap"),
+        ("%post\t\n x\n", 3, "has no '%post\\t'", "did you mean %post?"),
+        ("%appinstall\n x\n", 3, "'%appinstall' does not name an app", "%appinstall NAME"),
+    ],
+)
+def test_an_invalid_line_of_a_definition_is_refused_before_the_build(
+    tmp_path: Path, body: str, line: int, message: str, hint: str
+) -> None:
+    (tmp_path / "file").write_text(f"Bootstrap: docker\nFrom: x\n{body}")
+    with pytest.raises(UsageError) as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+    assert f"file:{line}:" in caught.value.evidence
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_no_definition_is_named_so_whatever_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text("; a list of functions\nLIBRARY x\nEXPORTS\n")
+    with pytest.raises(UsageError, match="is not a definition file") as caught:
+        refuse_invalid_definition(tmp_path / "x.def", Format.DEFINITION)
+    assert "Bootstrap: docker" in caught.value.hint
+    assert "From: IMAGE" in caught.value.hint
+
+
 def test_only_from_lines_name_images_and_not_a_script(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(
         "Bootstrap: docker\nFrom: r.eu/a # the base\n%post\n  from: y\npython - <<EOF\nfrom os import path\nEOF\n"

@@ -11,11 +11,19 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from argosy.builder.bases.source_rows import Row, definition_rows, dockerfile_rows, heredocs
+from argosy.builder.bases.source_rows import Row, definition_rows, dockerfile_rows, has_valid_arguments, heredocs
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
+
+
+class Format(StrEnum):
+    """The kind of a file that an engine builds."""
+
+    DEFINITION = "definition file"
+    DOCKERFILE = "Dockerfile"
+
 
 SECTIONS = [
     "setup",
@@ -95,7 +103,32 @@ INSTRUCTIONS = [
 ]
 """docs.docker.com/reference/dockerfile, read 2026-11."""
 
+FORMS = {
+    "ADD": "ADD SOURCE... TARGET",
+    "ARG": "ARG NAME or ARG NAME=VALUE",
+    "COPY": "COPY SOURCE... TARGET",
+    "ENV": "ENV NAME=VALUE, with quotes around a value with blanks",
+    "EXPOSE": "EXPOSE PORT",
+    "FROM": "FROM IMAGE or FROM IMAGE AS NAME, without a comment on the line",
+    "HEALTHCHECK": "HEALTHCHECK CMD COMMAND or HEALTHCHECK NONE",
+    "LABEL": "LABEL NAME=VALUE, with quotes around a value with blanks",
+    "MAINTAINER": "MAINTAINER NAME",
+    "ONBUILD": "ONBUILD and another instruction",
+    "SHELL": 'the words as a list: SHELL ["/bin/bash", "-c"]',
+    "STOPSIGNAL": "STOPSIGNAL NAME",
+    "USER": "USER NAME",
+    "VOLUME": "VOLUME FOLDER",
+    "WORKDIR": "WORKDIR FOLDER",
+}
+"""The instructions that need arguments.
+
+From frontend/dockerfile/instructions/parse.go of github.com/moby/buildkit, read 2026-11."""
+
 _INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
+_BASE_LINE = {
+    Format.DEFINITION: ("Bootstrap:", "begin it with the lines 'Bootstrap: docker' and 'From: IMAGE'"),
+    Format.DOCKERFILE: ("FROM", "add the line FROM BASE"),
+}
 _MARK = "\ufeff"
 _OTHER_URL = re.compile(r"\Aotherurl\d+\Z")
 _PULLED = {"docker", "oras"}
@@ -106,13 +139,6 @@ _DOCKER_NAME = re.compile(
 _DEFINITION_NAME = re.compile(
     r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
 )
-
-
-class Format(StrEnum):
-    """The kind of a file that an engine builds."""
-
-    DEFINITION = "definition file"
-    DOCKERFILE = "Dockerfile"
 
 
 def definition_format(path: Path, dockerfile: str = "") -> Format | None:
@@ -148,8 +174,8 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
     Raises
     ------
     UsageError
-        If a keyword is unknown, with its line and the most similar keyword; or if the file cannot be read, or is
-        empty.
+        If the file cannot be read, is empty, or has an unknown keyword or an incomplete instruction. The error has the
+        line and the most similar keyword.
     """
     text = _read(path)
     if kind is Format.DEFINITION and text.startswith(_MARK):
@@ -158,11 +184,13 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
     rows = list(_rows(text, kind))
     for row in rows:
         _refuse_unknown_keyword(row, path, kind)
-    needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
-    if not any(row.shown.lower() == needed.rstrip(":").lower() for row in rows):
-        raise UsageError(
-            f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=f"add the line {needed} BASE"
-        )
+    needed, hint = _BASE_LINE[kind]
+    first = next((i for i, row in enumerate(rows) if row.shown.lower() == needed.rstrip(":").lower()), None)
+    if first is None:
+        raise UsageError(f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=hint)
+    for i, row in enumerate(rows):
+        if problem := _problem_of_section(row) if kind is Format.DEFINITION else _problem(row, above=i < first):
+            raise UsageError(problem[0], evidence=f"{path}:{row.number}: {row.line}", hint=problem[1])
 
 
 def _read(path: Path) -> str:
@@ -195,6 +223,31 @@ def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
         evidence=f"{path}:{row.number}: {row.line}",
         hint=did_you_mean(word, known, otherwise, form=f"{mark}{{}}"),
     )
+
+
+def _problem_of_section(row: Row) -> tuple[str, str] | None:
+    """Return what is wrong with a section or a line of a header, and a hint."""
+    if row.header and not row.shown:
+        return (
+            "the definition file has an invalid line in its header",
+            "write KEYWORD: VALUE there; commands belong below %post",
+        )
+    if row.shown.lower().startswith("%app") and not row.rest.strip():
+        return f"{row.shown!r} does not name an app", f"write {row.shown} NAME"
+    return None
+
+
+def _problem(row: Row, *, above: bool) -> tuple[str, str] | None:
+    """Return what is wrong with an instruction, which may be above the first FROM, and a hint."""
+    word = row.shown.upper()
+    if row.open_end:
+        hint = f"end it by a line with only {row.open_end}, without blanks before or after it"
+        return f"the here-document {row.open_end!r} does not end", hint
+    if above and word != "ARG":
+        return f"{row.shown!r} stands before the first FROM", "only ARG may precede FROM"
+    if word in FORMS and not has_valid_arguments(row):
+        return f"the arguments of {row.shown!r} are not valid", f"write {FORMS[word]}"
+    return None
 
 
 def base_images(path: Path) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from argosy.core.records import replace
+
 Lines = Iterator[tuple[int, str]]
 """The lines of a file that are not read yet, with their numbers."""
 
@@ -26,6 +28,8 @@ class Row(msgspec.Struct, frozen=True):
     """The line."""
     rest: str = ""
     """The text after the keyword, with continued lines joined."""
+    open_end: str = ""
+    """The last line of its here-document, if this line is missing."""
     header: bool = False
     """Whether it is a line of a header."""
 
@@ -79,9 +83,10 @@ def dockerfile_rows(text: str) -> Iterator[Row]:
         joined = _join(line, lines, escape).strip()
         word, *rest = _BLANK.split(joined, maxsplit=1)
         row = Row(number, word, line.strip(), _FLAGS.sub("", "".join(rest), count=1))
-        for tabs, end in heredocs(row):
-            next((text for _, text in lines if (text.lstrip("\t") if tabs else text) == end), None)
-        yield row
+        ends = (
+            (end, any((text.lstrip("\t") if tabs else text) == end for _, text in lines)) for tabs, end in heredocs(row)
+        )
+        yield replace(row, open_end=next((end for end, found in ends if not found), ""))
 
 
 def heredocs(row: Row) -> list[tuple[bool, str]]:
@@ -94,6 +99,24 @@ def heredocs(row: Row) -> list[tuple[bool, str]]:
         return []
     found = [match for each in _WORD.findall(rest) if (match := _HEREDOC.fullmatch(each))]
     return [(bool(match["tabs"]), _QUOTES.sub(r"\1", match["end"])) for match in found]
+
+
+def has_valid_arguments(row: Row) -> bool:
+    """Return whether an instruction has as many arguments as it needs, or a list in JSON if it needs that."""
+    words = row.rest.split()
+    match row.shown.upper():
+        case "FROM":
+            return len(words) == 1 or (len(words) == 3 and words[1].lower() == "as")  # noqa: PLR2004
+        case "COPY" | "ADD":
+            return len(words) > 1 or _is_json(row.rest)
+        case "ENV" | "LABEL" if words and "=" in words[0]:
+            return all("=" in word for word in _WORD.findall(row.rest)) or bool(_WORD.sub("", row.rest).strip())
+        case "ENV" | "LABEL":
+            return len(words) > 1
+        case "SHELL":
+            return _is_json(row.rest)
+        case _:
+            return bool(words)
 
 
 def _is_json(text: str) -> bool:
