@@ -478,6 +478,33 @@ def test_any_failure_of_a_here_document_in_an_old_engine_has_this_hint(
     assert ("buildah 1.33" in caught.value.hint) == old
 
 
+@pytest.mark.parametrize(
+    ("text", "image", "hints"),
+    [
+        (
+            "FROM ada/tools:1\n",
+            "ada/tools:1",
+            ("write 'docker.io/ada/tools:1'", 'unqualified-search-registries = ["docker.io"]'),
+        ),
+        ("FROM x AS Build\nFROM build\n", "build", ("write 'FROM Build'",)),
+    ],
+)
+def test_an_image_without_a_registry_and_a_stage_in_another_case_have_hints(
+    tmp_path: Path, text: str, image: str, hints: tuple[str, ...]
+) -> None:
+    (tmp_path / "Dockerfile").write_text(text)
+    session, _ = machine(tmp_path, "buildah")
+    said = (
+        f'Error: creating build container: short-name "{image}" did not resolve to an alias and no unqualified-search '
+        'registries are defined in "/etc/containers/registries.conf"'
+    )
+    runner = FakeRunner([(("buildah", "build"), Reply(125, "", said))])
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    for hint in hints:
+        assert hint in caught.value.hint
+
+
 def test_a_shift_in_a_script_is_not_taken_for_a_here_document(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM scratch\nRUN echo $((1<<n)); false\n")
     session, _ = machine(tmp_path, "buildah")

@@ -255,9 +255,21 @@ def base_images(path: Path) -> tuple[str, ...]:
     text = path.read_text(encoding="utf-8", errors="replace")
     if definition_format(path) is Format.DEFINITION:
         return tuple(_pulled_images(definition_rows(text)))
-    words = [row.rest.split() for row in dockerfile_rows(text) if row.shown.upper() == "FROM"]
+    words = _from_words(text)
     stages = {each[-1].lower() for each in words if len(each) > 1} | {"scratch"}
-    return tuple(each[0] for each in words if each and each[0].lower() not in stages)
+    return tuple(each[0] for each in words if each[0].lower() not in stages)
+
+
+def stage_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the stages of a Dockerfile."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return tuple(each[-1] for each in _from_words(text) if len(each) > 1)
+
+
+def _from_words(text: str) -> list[list[str]]:
+    """Return the words after each FROM: the image, and perhaps AS and the name of the stage."""
+    rows = [row.rest.split() for row in dockerfile_rows(text) if row.shown.upper() == "FROM"]
+    return [words for words in rows if words]
 
 
 def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from argosy.builder.bases.definitions import (
     dockerfile_in,
     has_heredoc,
     refuse_invalid_definition,
+    stage_names,
 )
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
@@ -57,6 +58,9 @@ HEREDOCS = {"buildah": (1, 33), "podman": (4, 8)}
 """The first versions that read here-documents; docker hands this to BuildKit."""
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
+
+SHORT_NAME = re.compile(r'short-name (?:"(?P<name>[^"]+)" did not resolve|resolution enforced but cannot prompt)')
+"""Messages of buildah and podman about an image without a registry; for docker, such an image is of docker.io."""
 
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
@@ -161,10 +165,26 @@ def run_dockerfile(
             error.hint = HEREDOC_HINT
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
-        error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
+        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
+        error.hint = next(filter(None, hints), error.hint)
         raise
     image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
+
+
+def _hint_for_short_name(evidence: str, file: Path) -> str:
+    """Return the hint for an image whose registry buildah and podman do not know; empty for other failures."""
+    found = SHORT_NAME.search(evidence)
+    if found is None:
+        return ""
+    name = found["name"] or ""
+    if stage := next((each for each in stage_names(file) if each.lower() == name.lower()), ""):
+        return f"buildah and podman distinguish upper and lower case in names of stages: write 'FROM {stage}'"
+    whole = f"docker.io/{name if '/' in name else f'library/{name}'}" if name else "docker.io/NAME"
+    return (
+        f"only docker takes an image without a registry from docker.io: write '{whole}' in {file.name}, or the line "
+        'unqualified-search-registries = ["docker.io"] into ~/.config/containers/registries.conf'
+    )
 
 
 def _is_before_heredocs(engine: str, session: Session) -> bool:
