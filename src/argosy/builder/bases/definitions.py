@@ -281,6 +281,7 @@ def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:
             yield row.rest
 
 
-def has_heredoc(path: Path) -> bool:
-    """Return whether a Dockerfile has a here-document."""
-    return any(heredocs(row) for row in dockerfile_rows(path.read_text(encoding="utf-8", errors="replace")))
+def first_heredoc(path: Path) -> Row | None:
+    """Return the first instruction of a Dockerfile with a here-document."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return next((row for row in dockerfile_rows(text) if heredocs(row)), None)

@@ -18,7 +18,7 @@ from argosy.builder.bases.definitions import (
     base_images,
     definition_format,
     dockerfile_in,
-    has_heredoc,
+    first_heredoc,
     refuse_invalid_definition,
     stage_names,
 )
@@ -161,8 +161,6 @@ def run_dockerfile(
             "the last lines show the instruction that failed",
         )
     except ToolFailed as error:
-        if has_heredoc(file) and _is_before_heredocs(engine, session):
-            error.hint = HEREDOC_HINT
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
         hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
@@ -187,12 +185,21 @@ def _hint_for_short_name(evidence: str, file: Path) -> str:
     )
 
 
-def _is_before_heredocs(engine: str, session: Session) -> bool:
-    """Return whether an engine is too old for here-documents; its messages about them differ with their lines."""
-    if engine not in HEREDOCS:
-        return False
+def _refuse_heredocs(file: Path, engine: str, session: Session) -> None:
+    """Refuse a Dockerfile with here-documents if the engine is too old for them.
+
+    The engine would fail only when it arrives there, with messages that differ with the lines of the here-document.
+    """
+    row = first_heredoc(file) if engine in HEREDOCS else None
+    if row is None:
+        return
     version = re.search(r"\bversion (\d+)\.(\d+)", session.runner.run(Command((engine, "--version"))).stdout)
-    return version is not None and (int(version[1]), int(version[2])) < HEREDOCS[engine]
+    if version is not None and (int(version[1]), int(version[2])) < HEREDOCS[engine]:
+        raise ToolMissing(
+            f"{engine} {version[1]}.{version[2]} is too old for {file.name}",
+            evidence=f"{file}:{row.number}: {row.line}",
+            hint=HEREDOC_HINT,
+        )
 
 
 def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
@@ -218,7 +225,10 @@ def _engine_of(file: Path, kind: Format, session: Session) -> str:
     """Check a definition file or Dockerfile, and choose the engine that builds it."""
     refuse_invalid_definition(file, kind)
     engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, ARCHIVE)
-    return _find(engines, f"the {kind} {file.name}", made, file, session)
+    engine = _find(engines, f"the {kind} {file.name}", made, file, session)
+    if kind is Format.DOCKERFILE:
+        _refuse_heredocs(file, engine, session)
+    return engine
 
 
 def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:
