@@ -96,6 +96,11 @@ ENV A=1
         ("base.singularity", Format.DEFINITION),
         ("dockerfile", Format.DOCKERFILE),
         ("dockerfile.txt.bak", Format.DOCKERFILE),
+        ("Dockerfile2", Format.DOCKERFILE),
+        ("Dockerfile2.cuda", Format.DOCKERFILE),
+        ("DockerFile", Format.DOCKERFILE),
+        ("Dockerfile.cuda+mpi", Format.DOCKERFILE),
+        ("Singularity.3.4+git", Format.DEFINITION),
         ("Dockerfile.dockerignore", None),
         ("Dockerfile.gpu.dockerignore", None),
         ("singularity", None),
@@ -110,6 +115,11 @@ def test_the_name_of_a_file_gives_its_format(name: str, meant: Format | None) ->
 
 def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path: Path) -> None:
     (tmp_path / "Definition.nbody").write_text("# NVIDIA's example\nBootStrap: docker\nFrom: x\n")
+    for name in ("Singularity2", "Singularityfile", "SingularityRecipe", "apptainer-def.txt", "Singularity.x:1"):
+        (tmp_path / name).write_text("\n# an example\nBootstrap : docker\nFrom: x\n")
+        assert definition_format(tmp_path / name) is Format.DEFINITION
+    (tmp_path / "singularity").write_bytes(b"\x7fELF\0" * 9999)
+    assert definition_format(tmp_path / "singularity") is None
     (tmp_path / "notes").write_text("The key Bootstrap: names the source.\n")
     assert definition_format(tmp_path / "Definition.nbody") is Format.DEFINITION
     assert definition_format(tmp_path / "notes") is None

@@ -134,15 +134,21 @@ _OTHER_URL = re.compile(r"\Aotherurl\d+\Z")
 _PULLED = {"docker", "oras"}
 """Values of ``Bootstrap:`` whose image comes from a registry."""
 _DOCKER_NAME = re.compile(
-    r"(?!.*\.dockerignore\Z)(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
+    r"(?!.*\.dockerignore\Z)(?:[Dd]ocker[Ff]ile|[Cc]ontainer[Ff]ile)\d*(?:[._-][\w.+-]+)?\Z"
+    r"|.*\.(?:[Dd]ocker[Ff]ile|[Cc]ontainer[Ff]ile)\Z"
 )
 _DEFINITION_NAME = re.compile(
-    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
+    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.+-]+)?\Z|singularity\.[\w.-]+\Z"
 )
+_LIKE_A_DEFINITION = ("definition", "singularity", "apptainer")
+"""Beginnings of names of files that are definition files if they begin with ``Bootstrap:``."""
+_HEAD_BYTES = 8192
 
 
 def definition_format(path: Path, dockerfile: str = "") -> Format | None:
-    """Return the format of a file by its name, or None; ``Definition.NAME`` must also begin with ``Bootstrap:``.
+    """Return the format of a file by its name, or None.
+
+    A file whose name begins with ``definition``, or is otherwise unusual, must also begin with ``Bootstrap:``.
 
     A folder is a build context if it contains a Dockerfile, or if `dockerfile` (``-f``) is given.
     """
@@ -154,12 +160,13 @@ def definition_format(path: Path, dockerfile: str = "") -> Format | None:
 
 
 def _is_named_definition(path: Path) -> bool:
-    """Return whether a file with a name such as ``Definition.nbody`` is a definition file."""
-    if not path.name.lower().startswith("definition") or not path.is_file():
+    """Return whether a file with a name such as ``Definition.nbody`` or ``Singularity2`` is a definition file."""
+    if not path.name.lower().startswith(_LIKE_A_DEFINITION) or not path.is_file():
         return False
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    return first.lower().lstrip().startswith("bootstrap:")
+    with path.open("rb") as file:
+        lines = file.read(_HEAD_BYTES).decode("utf-8", errors="replace").split("\n")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first.partition(":")[0].strip().lower() == "bootstrap"
 
 
 def dockerfile_in(folder: Path) -> Path | None:
