@@ -182,6 +182,14 @@ def test_an_accidental_section_in_the_middle_of_a_script_is_refused(tmp_path: Pa
     assert "even if it is indented" in caught.value.hint
 
 
+def test_a_line_of_a_script_that_begins_with_a_percent_sign_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("Bootstrap: docker\nFrom: x\n%post\ncat > x <<EOF\n%matplotlib inline\nEOF\n")
+    with pytest.raises(UsageError, match="has no '%matplotlib'") as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+    assert "reads every line that begins with % as a section" in caught.value.hint
+    assert "known: setup" in caught.value.hint
+
+
 def test_a_byte_order_mark_before_a_definition_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(DEFINITION, encoding="utf-8-sig")
     with pytest.raises(UsageError, match="byte order mark"):

@@ -223,7 +223,9 @@ def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
         word, known = row.shown.removeprefix("%").lower(), SECTIONS
     if word in known or (row.header and not word):
         return
-    otherwise = f"known: {', '.join(known)}" if word else _INDENTED
+    otherwise = f"known: {', '.join(known)}"
+    if known is SECTIONS:
+        otherwise = f"{_INDENTED}; {otherwise}" if word else _INDENTED
     mark = "%" if row.shown.startswith("%") else ""
     raise UsageError(
         f"a {kind} has no {row.shown!r}" if word else f"{row.line.split()[0]!r} is not a section",
