@@ -207,6 +207,7 @@ def test_a_definition_without_a_base_is_refused(tmp_path: Path, kind: Format) ->
     "text",
     [
         "FROM a\nRUN\\\n  echo x\nENV\\\n A=b\n",
+        "FROM a\nENV A=C:\\\\\nUSER x\n",
         "FROM a\n# a page\x0cEND\nRUN echo x\n",
         "FROM a\n# one\u0085Two\nRUN echo '\u2028x y'\n",
         "FROM a\n# one\rtwo\nRUN x\n",

@@ -129,9 +129,12 @@ def _is_json(text: str) -> bool:
 
 
 def _join(line: str, lines: Lines, escape: str) -> str:
-    """Join a line with those that continue it; comments and empty lines between them do not count."""
+    """Join a line with those that continue it; comments and empty lines between them do not count.
+
+    Two backslashes at the end are one backslash and no continuation.
+    """
     joined = ""
-    while line.rstrip().endswith(escape):
+    while line.rstrip().endswith(escape) and not line.rstrip().endswith(escape * 2):
         joined += line.rstrip()[:-1]
         line = next((text for _, text in lines if text.strip() and not text.lstrip().startswith("#")), "")
     return joined + line
