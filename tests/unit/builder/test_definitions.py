@@ -12,7 +12,13 @@ from packaging.requirements import Requirement
 
 from argosy.builder.bases.choose import refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.bases.definitions import Format, base_images, definition_format, refuse_invalid_definition
-from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.builder.bases.engines import (
+    EngineOptions,
+    describe_expected_engine,
+    run_definition,
+    run_dockerfile,
+    run_export,
+)
 from argosy.builder.python.pins import CannotHave
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import (
@@ -90,6 +96,11 @@ ENV A=1
         ("base.singularity", Format.DEFINITION),
         ("dockerfile", Format.DOCKERFILE),
         ("dockerfile.txt.bak", Format.DOCKERFILE),
+        ("Dockerfile2", Format.DOCKERFILE),
+        ("Dockerfile2.cuda", Format.DOCKERFILE),
+        ("DockerFile", Format.DOCKERFILE),
+        ("Dockerfile.cuda+mpi", Format.DOCKERFILE),
+        ("Singularity.3.4+git", Format.DEFINITION),
         ("Dockerfile.dockerignore", None),
         ("Dockerfile.gpu.dockerignore", None),
         ("singularity", None),
@@ -104,6 +115,11 @@ def test_the_name_of_a_file_gives_its_format(name: str, meant: Format | None) ->
 
 def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path: Path) -> None:
     (tmp_path / "Definition.nbody").write_text("# NVIDIA's example\nBootStrap: docker\nFrom: x\n")
+    for name in ("Singularity2", "Singularityfile", "SingularityRecipe", "apptainer-def.txt", "Singularity.x:1"):
+        (tmp_path / name).write_text("\n# an example\nBootstrap : docker\nFrom: x\n")
+        assert definition_format(tmp_path / name) is Format.DEFINITION
+    (tmp_path / "singularity").write_bytes(b"\x7fELF\0" * 9999)
+    assert definition_format(tmp_path / "singularity") is None
     (tmp_path / "notes").write_text("The key Bootstrap: names the source.\n")
     assert definition_format(tmp_path / "Definition.nbody") is Format.DEFINITION
     assert definition_format(tmp_path / "notes") is None
@@ -166,6 +182,14 @@ def test_an_accidental_section_in_the_middle_of_a_script_is_refused(tmp_path: Pa
     assert "even if it is indented" in caught.value.hint
 
 
+def test_a_line_of_a_script_that_begins_with_a_percent_sign_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("Bootstrap: docker\nFrom: x\n%post\ncat > x <<EOF\n%matplotlib inline\nEOF\n")
+    with pytest.raises(UsageError, match="has no '%matplotlib'") as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+    assert "reads every line that begins with % as a section" in caught.value.hint
+    assert "known: setup" in caught.value.hint
+
+
 def test_a_byte_order_mark_before_a_definition_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(DEFINITION, encoding="utf-8-sig")
     with pytest.raises(UsageError, match="byte order mark"):
@@ -179,10 +203,184 @@ def test_a_definition_without_a_base_is_refused(tmp_path: Path, kind: Format) ->
         refuse_invalid_definition(tmp_path / "file", kind)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM a\nRUN\\\n  echo x\nENV\\\n A=b\n",
+        "FROM a\nENV A=C:\\\\\nUSER x\n",
+        "FROM a\n# a page\x0cEND\nRUN echo x\n",
+        "FROM a\n# one\u0085Two\nRUN echo '\u2028x y'\n",
+        "FROM a\n# one\rtwo\nRUN x\n",
+        "# Base for decoding: see the manual\nFROM a\nRUN x\n",
+        "  # Escape = `\nFROM a\nRUN x `\n y\n",
+        "FROM a\r\nRUN <<EOF\r\nfoo\r\nEOF\r\nUSER x\r\n",
+        "FROM a\nRUN <<-EOF\n\tfoo\n\tEOF\nUSER x\n",
+        "FROM a\nRUN <<END-OF-IT\nfoo\nEND-OF-IT\nUSER x\n",
+        "FROM a\nRUN cat 3<<1EOF\nfoo\n1EOF\nUSER x\n",
+        'FROM a\nCOPY <<"END IT" /a\nfoo\nEND IT\nUSER x\n',
+        "FROM a\nCOPY <<one <<'two' /d/\na\none\nb\ntwo\nUSER x\n",
+        "FROM a\nRUN cat <<EOF > /x && \\\n  cat /x\nfoo\nEOF\nUSER x\n",
+        "FROM a\nONBUILD RUN <<EOF\nfoo\n  EOF\nEOF\nUSER x\n",
+        "from a as b\n\tcopy\t--from=b\t/a\t/b\nRUN a && \\\n# c \\\n\n   # d\n b",
+    ],
+)
+def test_a_dockerfile_is_read_line_by_line_as_docker_does(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_bytes(text.encode())
+    refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN echo $((1<<n))",
+        "RUN cat <<<word",
+        'LABEL a="<<b"',
+        "CMD cat <<EOF",
+        'RUN ["sh", "-c", "cat <<EOF"]',
+        "RUN <<END-OF-IT\nfoo\nEND-OF-IT",
+        "RUN echo it\\'s <<EOF\nfoo\nEOF",
+    ],
+)
+def test_what_is_no_here_document_does_not_hide_the_instructions_below(tmp_path: Path, line: str) -> None:
+    (tmp_path / "file").write_text(f"FROM a\n{line}\nUSR x\n")
+    with pytest.raises(UsageError, match="has no 'USR'"):
+        refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%post\n  cat > y <<EOF\n  Bootstrap: docker\n  Name: z\nEOF\n",
+        "%help\n   Bootstrap: one\n   Version: two\n",
+        "Include: a \\\n  b:2 \\\nc\n%post\n",
+        "# Foo: bar\nMirrorURL: http://x/ # Bar: baz\n%post\n",
+        "%%post\n  x\n",
+        "# a page\x0cFoo: bar\n%post\n echo '\u2028%bar'\n",
+        "# decoding: fast\n%post\n",
+        "%post\r\n x\r\n%environment\r\n",
+        "%post\n x\n\nbootstrap: docker\nfrom: y\n# The second: stage\n%files from one\n a b\n",
+    ],
+)
+def test_a_definition_is_read_line_by_line_as_apptainer_does(tmp_path: Path, body: str) -> None:
+    (tmp_path / "file").write_bytes(f"Bootstrap: docker\nFrom: x\n{body}".encode())
+    refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Format.DEFINITION, "Bootstrap: docker\nFrom: x\n"), (Format.DOCKERFILE, "FROM x\n")]
+)
+def test_a_comment_in_another_encoding_is_no_mistake_but_a_file_in_utf_16_is(
+    tmp_path: Path, kind: Format, text: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"# J\xf6rg\n" + text.encode())
+    refuse_invalid_definition(tmp_path / "file", kind)
+    (tmp_path / "file").write_text(text, encoding="utf-16")
+    with pytest.raises(UsageError, match="is not text in UTF-8"):
+        refuse_invalid_definition(tmp_path / "file", kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("FROM\nRUN x\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a as\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a AS b # the base\n", 1, "the arguments of 'FROM' are not valid", "FROM IMAGE"),
+        ("FROM a\ncopy --from=b x\n", 2, "the arguments of 'copy' are not valid", "COPY SOURCE... TARGET"),
+        ("FROM a\nADD x\n", 2, "the arguments of 'ADD' are not valid", "ADD SOURCE... TARGET"),
+        ("FROM a\nENV A\n", 2, "the arguments of 'ENV' are not valid", "ENV NAME=VALUE"),
+        ("FROM a\nENV A=b \\\n C\n", 2, "the arguments of 'ENV' are not valid", "ENV NAME=VALUE"),
+        ("FROM a\nLABEL a=b c d\n", 2, "the arguments of 'LABEL' are not valid", "LABEL NAME=VALUE"),
+        ("FROM a\nWORKDIR\n", 2, "the arguments of 'WORKDIR' are not valid", "WORKDIR FOLDER"),
+        ("FROM a\nSHELL /bin/bash -c\n", 2, "the arguments of 'SHELL' are not valid", 'SHELL ["/bin/bash", "-c"]'),
+        ("ARG A=1\n\nRUN x\nFROM a\n", 3, "'RUN' stands before the first FROM", "only ARG"),
+        ("FROM a\nRUN <<EOF\nx\n  EOF\nUSER y\n", 2, "the here-document 'EOF' does not end", "a line with only EOF"),
+        ("FROM a\nCOPY <<-a <<b /\nx\n\ta\ny\n", 2, "the here-document 'b' does not end", "a line with only b"),
+    ],
+)
+def test_an_incomplete_instruction_is_refused_before_the_build_with_its_line(
+    tmp_path: Path, text: str, line: int, message: str, hint: str
+) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+    assert f"file:{line}:" in caught.value.evidence
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'COPY ["a b", "/c"]',
+        "COPY --chown=1:1 --chmod=755 --from=one /x* y /z/",
+        'ADD --checksum=sha256:1 https://x/y.tar.gz "/z y/"',
+        'ENV A b c=d "e',
+        "ENV A=b C='d e' \\\n  F=g\\ h",
+        'LABEL a.b="one \\"two\\" three" c=d',
+        "LABEL about one two",
+        'ENV A=$B C=${D:-e} G="$(h i)"',
+        "CMD []",
+        "ENTRYPOINT",
+        "RUN",
+        "ARG A B=c",
+        "SHELL ['/bin/bash', '-c']".replace("'", '"'),
+        "HEALTHCHECK --interval=5m CMD curl x",
+        "FROM --platform=$BUILDPLATFORM a:${V} AS b-1.x",
+        "FROM $A",
+    ],
+)
+def test_a_complete_instruction_passes_in_each_of_its_forms(tmp_path: Path, line: str) -> None:
+    (tmp_path / "file").write_text(f"ARG V\nFROM a as one\n{line}\n")
+    refuse_invalid_definition(tmp_path / "file", Format.DOCKERFILE)
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message", "hint"),
+    [
+        ('DistType "debian"\n%post\n', 3, "has an invalid line in its header", "commands belong below %post"),
+        ("export A=b\n%post\n", 3, "has an invalid line in its header", "commands belong below %post"),
+        ("wget https://x\n%post\n", 3, "has no 'wget https'", "known: bootstrap"),
+        ("%post\t\n x\n", 3, "has no '%post\\t'", "did you mean %post?"),
+        ("%appinstall\n x\n", 3, "'%appinstall' does not name an app", "%appinstall NAME"),
+    ],
+)
+def test_an_invalid_line_of_a_definition_is_refused_before_the_build(
+    tmp_path: Path, body: str, line: int, message: str, hint: str
+) -> None:
+    (tmp_path / "file").write_text(f"Bootstrap: docker\nFrom: x\n{body}")
+    with pytest.raises(UsageError) as caught:
+        refuse_invalid_definition(tmp_path / "file", Format.DEFINITION)
+    assert f"file:{line}:" in caught.value.evidence
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_no_definition_is_named_so_whatever_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text("; a list of functions\nLIBRARY x\nEXPORTS\n")
+    with pytest.raises(UsageError, match="is not a definition file") as caught:
+        refuse_invalid_definition(tmp_path / "x.def", Format.DEFINITION)
+    assert "Bootstrap: docker" in caught.value.hint
+    assert "From: IMAGE" in caught.value.hint
+
+
+def test_only_from_lines_name_images_and_not_a_script(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text(
+        "Bootstrap: docker\nFrom: r.eu/a # the base\n%post\n  from: y\npython - <<EOF\nfrom os import path\nEOF\n"
+        "Bootstrap: localimage\nFrom: base.sif\nStage: two\n"
+    )
+    assert base_images(tmp_path / "x.def") == ("r.eu/a",)
+    (tmp_path / "Dockerfile").write_text(
+        "FROM --platform=$P \\\n r.eu/a AS one\nRUN <<EOF python3\nfrom os import path\nEOF\nfrom one\n"
+    )
+    assert base_images(tmp_path / "Dockerfile") == ("r.eu/a",)
+
+
 class Engine(FakeRunner):
     """An engine that writes down the image id it was told to."""
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
+        if "--version" in command.argv:
+            return Reply(0, "", "")
         if "--iidfile" in command.argv:
             Path(command.argv[command.argv.index("--iidfile") + 1]).write_text("sha256:" + "a" * 64)
         return FakeRunner.run(self, command, on_line)
@@ -275,36 +473,59 @@ def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_
     assert (settled.base, settled.sources) == (str(tmp_path), ())
 
 
-def test_an_engine_without_here_documents_is_named_with_an_alternative(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text(f"{DOCKERFILE}RUN <<EOF\necho x\nEOF\n")
-    session, _ = machine(tmp_path, "buildah")
-    said = Reply(125, "", 'Build error: Unknown instruction: "ECHO"')
-    old = FakeRunner([(("buildah", "--version"), Reply(0, "buildah version 1.28.2", "")), (("buildah",), said)])
-    with pytest.raises(ToolFailed) as caught:
-        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=old), tmp_path)
-    assert "buildah 1.33" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("version", "old"),
     [
         ("buildah version 1.28.2 (image-spec 1.1.0-rc2, runtime-spec 1.0.2-dev)", True),
         ("buildah version 1.33.0", False),
         ("buildah version 2.0.0", False),
+        ("", False),
     ],
 )
-def test_any_failure_of_a_here_document_in_an_old_engine_has_this_hint(
+def test_here_documents_are_refused_before_the_build_if_the_engine_is_too_old(
     tmp_path: Path, version: str, *, old: bool
 ) -> None:
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY <<EOF /etc/y\nhello\nEOF\n")
     session, _ = machine(tmp_path, "buildah")
-    stat = 'Error: building at STEP "COPY <<EOF /etc/y": copier: stat: "/<<EOF": no such file or directory'
     runner = FakeRunner(
-        [(("buildah", "--version"), Reply(0, version, "")), (("buildah", "build"), Reply(125, "", stat))]
+        [(("buildah", "--version"), Reply(0, version, "")), (("buildah", "build"), Reply(125, "", "failed"))]
     )
+    session = replace(session, runner=runner)
+    with pytest.raises(ToolMissing if old else ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), session, tmp_path)
+    assert any("build" in command.argv for command in runner.seen) != old
+    assert ("buildah 1.33" in caught.value.hint) == old
+    if old:
+        assert "Dockerfile:2: COPY <<EOF /etc/y" in caught.value.evidence
+        with pytest.raises(ToolMissing, match="too old"):
+            describe_expected_engine(str(tmp_path / "Dockerfile"), EngineOptions(), session, here=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "hints"),
+    [
+        (
+            "FROM ada/tools:1\n",
+            "ada/tools:1",
+            ("write 'docker.io/ada/tools:1'", 'unqualified-search-registries = ["docker.io"]'),
+        ),
+        ("FROM x AS Build\nFROM build\n", "build", ("write 'FROM Build'",)),
+    ],
+)
+def test_an_image_without_a_registry_and_a_stage_in_another_case_have_hints(
+    tmp_path: Path, text: str, image: str, hints: tuple[str, ...]
+) -> None:
+    (tmp_path / "Dockerfile").write_text(text)
+    session, _ = machine(tmp_path, "buildah")
+    said = (
+        f'Error: creating build container: short-name "{image}" did not resolve to an alias and no unqualified-search '
+        'registries are defined in "/etc/containers/registries.conf"'
+    )
+    runner = FakeRunner([(("buildah", "build"), Reply(125, "", said))])
     with pytest.raises(ToolFailed) as caught:
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
-    assert ("buildah 1.33" in caught.value.hint) == old
+    for hint in hints:
+        assert hint in caught.value.hint
 
 
 def test_a_shift_in_a_script_is_not_taken_for_a_here_document(tmp_path: Path) -> None:

@@ -11,11 +11,19 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from argosy.builder.bases.source_rows import Row, definition_rows, dockerfile_rows, has_valid_arguments, heredocs
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
-from argosy.recipes.source_text import decode
+
+
+class Format(StrEnum):
+    """The kind of a file that an engine builds."""
+
+    DEFINITION = "definition file"
+    DOCKERFILE = "Dockerfile"
+
 
 SECTIONS = [
     "setup",
@@ -95,34 +103,52 @@ INSTRUCTIONS = [
 ]
 """docs.docker.com/reference/dockerfile, read 2026-11."""
 
-_SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
+FORMS = {
+    "ADD": "ADD SOURCE... TARGET",
+    "ARG": "ARG NAME or ARG NAME=VALUE",
+    "COPY": "COPY SOURCE... TARGET",
+    "ENV": "ENV NAME=VALUE, with quotes around a value with blanks",
+    "EXPOSE": "EXPOSE PORT",
+    "FROM": "FROM IMAGE or FROM IMAGE AS NAME, without a comment on the line",
+    "HEALTHCHECK": "HEALTHCHECK CMD COMMAND or HEALTHCHECK NONE",
+    "LABEL": "LABEL NAME=VALUE, with quotes around a value with blanks",
+    "MAINTAINER": "MAINTAINER NAME",
+    "ONBUILD": "ONBUILD and another instruction",
+    "SHELL": 'the words as a list: SHELL ["/bin/bash", "-c"]',
+    "STOPSIGNAL": "STOPSIGNAL NAME",
+    "USER": "USER NAME",
+    "VOLUME": "VOLUME FOLDER",
+    "WORKDIR": "WORKDIR FOLDER",
+}
+"""The instructions that need arguments.
+
+From frontend/dockerfile/instructions/parse.go of github.com/moby/buildkit, read 2026-11."""
+
 _INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
-_MARKED = "\ufeff".encode()
-_HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
+_BASE_LINE = {
+    Format.DEFINITION: ("Bootstrap:", "begin it with the lines 'Bootstrap: docker' and 'From: IMAGE'"),
+    Format.DOCKERFILE: ("FROM", "add the line FROM BASE"),
+}
+_MARK = "\ufeff"
 _OTHER_URL = re.compile(r"\Aotherurl\d+\Z")
-_BASE = re.compile(
-    r"^\s*FROM(?::|\s)\s*(?:--\S+\s+)*(?P<name>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE | re.MULTILINE
-)
-_BACKQUOTE = re.compile(r"(?i)(?:#\s*[a-z]+\s*=.*\n)*#\s*escape\s*=\s*`")
-"""The directive of Dockerfiles for Windows. Other directives may precede it."""
-_HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
+_PULLED = {"docker", "oras"}
+"""Values of ``Bootstrap:`` whose image comes from a registry."""
 _DOCKER_NAME = re.compile(
-    r"(?!.*\.dockerignore\Z)(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
+    r"(?!.*\.dockerignore\Z)(?:[Dd]ocker[Ff]ile|[Cc]ontainer[Ff]ile)\d*(?:[._-][\w.+-]+)?\Z"
+    r"|.*\.(?:[Dd]ocker[Ff]ile|[Cc]ontainer[Ff]ile)\Z"
 )
 _DEFINITION_NAME = re.compile(
-    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
+    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.+-]+)?\Z|singularity\.[\w.-]+\Z"
 )
-
-
-class Format(StrEnum):
-    """The kind of a file that an engine builds."""
-
-    DEFINITION = "definition file"
-    DOCKERFILE = "Dockerfile"
+_LIKE_A_DEFINITION = ("definition", "singularity", "apptainer")
+"""Beginnings of names of files that are definition files if they begin with ``Bootstrap:``."""
+_HEAD_BYTES = 8192
 
 
 def definition_format(path: Path, dockerfile: str = "") -> Format | None:
-    """Return the format of a file by its name, or None; ``Definition.NAME`` must also begin with ``Bootstrap:``.
+    """Return the format of a file by its name, or None.
+
+    A file whose name begins with ``definition``, or is otherwise unusual, must also begin with ``Bootstrap:``.
 
     A folder is a build context if it contains a Dockerfile, or if `dockerfile` (``-f``) is given.
     """
@@ -134,12 +160,13 @@ def definition_format(path: Path, dockerfile: str = "") -> Format | None:
 
 
 def _is_named_definition(path: Path) -> bool:
-    """Return whether a file with a name such as ``Definition.nbody`` is a definition file."""
-    if not path.name.lower().startswith("definition") or not path.is_file():
+    """Return whether a file with a name such as ``Definition.nbody`` or ``Singularity2`` is a definition file."""
+    if not path.name.lower().startswith(_LIKE_A_DEFINITION) or not path.is_file():
         return False
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    return first.lower().lstrip().startswith("bootstrap:")
+    with path.open("rb") as file:
+        lines = file.read(_HEAD_BYTES).decode("utf-8", errors="replace").split("\n")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first.partition(":")[0].strip().lower() == "bootstrap"
 
 
 def dockerfile_in(folder: Path) -> Path | None:
@@ -154,77 +181,116 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
     Raises
     ------
     UsageError
-        If a keyword is unknown, with its line and the most similar keyword; or if the file cannot be read, or is
-        empty.
+        If the file cannot be read, is empty, or has an unknown keyword or an incomplete instruction. The error has the
+        line and the most similar keyword.
     """
-    with reading(path):
-        data = path.read_bytes()
-    text = decode(data, str(path))
-    known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
-    if kind is Format.DEFINITION and data.startswith(_MARKED):
+    text = _read(path)
+    if kind is Format.DEFINITION and text.startswith(_MARK):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
         raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
-    found = list(rows)
-    for number, word, shown, keywords in found:
-        if word not in (keywords or known):
-            mark = "%" if shown.startswith("%") else ""
-            otherwise = f"known: {', '.join(keywords or known)}" if word else _INDENTED
-            raise UsageError(
-                f"a {kind} has no {shown!r}" if word else f"{shown!r} is not a section",
-                evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
-                hint=did_you_mean(word, keywords or known, otherwise, form=f"{mark}{{}}"),
-            )
-    needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
-    if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
-        raise UsageError(
-            f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=f"add the line {needed} BASE"
+    rows = list(_rows(text, kind))
+    for row in rows:
+        _refuse_unknown_keyword(row, path, kind)
+    needed, hint = _BASE_LINE[kind]
+    first = next((i for i, row in enumerate(rows) if row.shown.lower() == needed.rstrip(":").lower()), None)
+    if first is None:
+        raise UsageError(f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=hint)
+    for i, row in enumerate(rows):
+        if problem := _problem_of_section(row) if kind is Format.DEFINITION else _problem(row, above=i < first):
+            raise UsageError(problem[0], evidence=f"{path}:{row.number}: {row.line}", hint=problem[1])
+
+
+def _read(path: Path) -> str:
+    """Read a file; docker and apptainer accept bytes of any other encoding, for example in comments."""
+    with reading(path):
+        data = path.read_bytes()
+    if b"\0" in data:
+        raise UsageError(f"{path} is not text in UTF-8", evidence="it contains zero bytes", hint="save it in UTF-8")
+    return data.decode("utf-8", errors="replace")
+
+
+def _rows(text: str, kind: Format) -> Iterator[Row]:
+    return definition_rows(text) if kind is Format.DEFINITION else dockerfile_rows(text.removeprefix(_MARK))
+
+
+def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
+    """Refuse an unknown section, header or instruction."""
+    if kind is Format.DOCKERFILE:
+        word, known = row.shown.upper(), INSTRUCTIONS
+    elif row.header:
+        word, known = _OTHER_URL.sub("otherurl0", row.shown.lower()), HEADS
+    else:
+        word, known = row.shown.removeprefix("%").lower(), SECTIONS
+    if word in known or (row.header and not word):
+        return
+    otherwise = f"known: {', '.join(known)}"
+    if known is SECTIONS:
+        otherwise = f"{_INDENTED}; {otherwise}" if word else _INDENTED
+    mark = "%" if row.shown.startswith("%") else ""
+    raise UsageError(
+        f"a {kind} has no {row.shown!r}" if word else f"{row.line.split()[0]!r} is not a section",
+        evidence=f"{path}:{row.number}: {row.line}",
+        hint=did_you_mean(word, known, otherwise, form=f"{mark}{{}}"),
+    )
+
+
+def _problem_of_section(row: Row) -> tuple[str, str] | None:
+    """Return what is wrong with a section or a line of a header, and a hint."""
+    if row.header and not row.shown:
+        return (
+            "the definition file has an invalid line in its header",
+            "write KEYWORD: VALUE there; commands belong below %post",
         )
+    if row.shown.lower().startswith("%app") and not row.rest.strip():
+        return f"{row.shown!r} does not name an app", f"write {row.shown} NAME"
+    return None
+
+
+def _problem(row: Row, *, above: bool) -> tuple[str, str] | None:
+    """Return what is wrong with an instruction, which may be above the first FROM, and a hint."""
+    word = row.shown.upper()
+    if row.open_end:
+        hint = f"end it by a line with only {row.open_end}, without blanks before or after it"
+        return f"the here-document {row.open_end!r} does not end", hint
+    if above and word != "ARG":
+        return f"{row.shown!r} stands before the first FROM", "only ARG may precede FROM"
+    if word in FORMS and not has_valid_arguments(row):
+        return f"the arguments of {row.shown!r} are not valid", f"write {FORMS[word]}"
+    return None
 
 
 def base_images(path: Path) -> tuple[str, ...]:
-    """Return the images that the FROM lines of a file name, without its own stages."""
-    rows = list(_BASE.finditer(path.read_text(encoding="utf-8", errors="replace")))
-    stages = {(row["stage"] or "").lower() for row in rows} | {"scratch"}
-    return tuple(row["name"] for row in rows if row["name"].lower() not in stages)
-
-
-def has_heredoc(path: Path) -> bool:
-    """Return whether a Dockerfile has a here-document: its end is a line of its own."""
+    """Return the images of registries that a file names as bases, without its own stages."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    lines = {line.strip() for line in text.splitlines()}
-    return any(end in lines for end in _HEREDOC.findall(text))
+    if definition_format(path) is Format.DEFINITION:
+        return tuple(_pulled_images(definition_rows(text)))
+    words = _from_words(text)
+    stages = {each[-1].lower() for each in words if len(each) > 1} | {"scratch"}
+    return tuple(each[0] for each in words if each[0].lower() not in stages)
 
 
-Row = tuple[int, str, str, list[str]]
-"""Line number, normalised keyword, keyword as written, and the table of keywords if it is not the usual one."""
+def stage_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the stages of a Dockerfile."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return tuple(each[-1] for each in _from_words(text) if len(each) > 1)
 
 
-def _sections(text: str) -> Iterator[Row]:
-    header = True
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := _SECTION.match(line):
-            header = False
-            yield number, "" if found["indent"] else found["name"].lower(), f"%{found['name']}", []
-        elif key := _HEAD.match(line):
-            # Each stage begins with a header.
-            header = header or key[1].lower() == "bootstrap"
-            if header:
-                yield number, _OTHER_URL.sub("otherurl0", key[1].lower()), key[1], HEADS
+def _from_words(text: str) -> list[list[str]]:
+    """Return the words after each FROM: the image, and perhaps AS and the name of the stage."""
+    rows = [row.rest.split() for row in dockerfile_rows(text) if row.shown.upper() == "FROM"]
+    return [words for words in rows if words]
 
 
-def _instructions(text: str) -> Iterator[Row]:
-    ends: list[str] = []
-    continued = False
-    escape = "`" if _BACKQUOTE.match(text) else "\\"
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if ends:
-            ends = ends[1:] if stripped == ends[0] else ends
-            continue
-        if not stripped or stripped.startswith("#"):
-            continue
-        if not continued:
-            word = stripped.split(maxsplit=1)[0]
-            yield number, word.upper(), word, []
-        ends = _HEREDOC.findall(line)
-        continued = stripped.endswith(escape)
+def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:
+    source = ""
+    for row in rows:
+        if row.header and row.shown.lower() == "bootstrap":
+            source = row.rest.lower()
+        if row.header and row.shown.lower() == "from" and source in _PULLED:
+            yield row.rest
+
+
+def first_heredoc(path: Path) -> Row | None:
+    """Return the first instruction of a Dockerfile with a here-document."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return next((row for row in dockerfile_rows(text) if heredocs(row)), None)

@@ -18,8 +18,9 @@ from argosy.builder.bases.definitions import (
     base_images,
     definition_format,
     dockerfile_in,
-    has_heredoc,
+    first_heredoc,
     refuse_invalid_definition,
+    stage_names,
 )
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
@@ -57,6 +58,9 @@ HEREDOCS = {"buildah": (1, 33), "podman": (4, 8)}
 """The first versions that read here-documents; docker hands this to BuildKit."""
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
+
+SHORT_NAME = re.compile(r'short-name (?:"(?P<name>[^"]+)" did not resolve|resolution enforced but cannot prompt)')
+"""Messages of buildah and podman about an image without a registry; for docker, such an image is of docker.io."""
 
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
@@ -157,22 +161,45 @@ def run_dockerfile(
             "the last lines show the instruction that failed",
         )
     except ToolFailed as error:
-        if has_heredoc(file) and _is_before_heredocs(engine, session):
-            error.hint = HEREDOC_HINT
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
-        error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
+        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
+        error.hint = next(filter(None, hints), error.hint)
         raise
     image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
 
-def _is_before_heredocs(engine: str, session: Session) -> bool:
-    """Return whether an engine is too old for here-documents; its messages about them differ with their lines."""
-    if engine not in HEREDOCS:
-        return False
+def _hint_for_short_name(evidence: str, file: Path) -> str:
+    """Return the hint for an image whose registry buildah and podman do not know; empty for other failures."""
+    found = SHORT_NAME.search(evidence)
+    if found is None:
+        return ""
+    name = found["name"] or ""
+    if stage := next((each for each in stage_names(file) if each.lower() == name.lower()), ""):
+        return f"buildah and podman distinguish upper and lower case in names of stages: write 'FROM {stage}'"
+    whole = f"docker.io/{name if '/' in name else f'library/{name}'}" if name else "docker.io/NAME"
+    return (
+        f"only docker takes an image without a registry from docker.io: write '{whole}' in {file.name}, or the line "
+        'unqualified-search-registries = ["docker.io"] into ~/.config/containers/registries.conf'
+    )
+
+
+def _refuse_heredocs(file: Path, engine: str, session: Session) -> None:
+    """Refuse a Dockerfile with here-documents if the engine is too old for them.
+
+    The engine would fail only when it arrives there, with messages that differ with the lines of the here-document.
+    """
+    row = first_heredoc(file) if engine in HEREDOCS else None
+    if row is None:
+        return
     version = re.search(r"\bversion (\d+)\.(\d+)", session.runner.run(Command((engine, "--version"))).stdout)
-    return version is not None and (int(version[1]), int(version[2])) < HEREDOCS[engine]
+    if version is not None and (int(version[1]), int(version[2])) < HEREDOCS[engine]:
+        raise ToolMissing(
+            f"{engine} {version[1]}.{version[2]} is too old for {file.name}",
+            evidence=f"{file}:{row.number}: {row.line}",
+            hint=HEREDOC_HINT,
+        )
 
 
 def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
@@ -198,7 +225,10 @@ def _engine_of(file: Path, kind: Format, session: Session) -> str:
     """Check a definition file or Dockerfile, and choose the engine that builds it."""
     refuse_invalid_definition(file, kind)
     engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, ARCHIVE)
-    return _find(engines, f"the {kind} {file.name}", made, file, session)
+    engine = _find(engines, f"the {kind} {file.name}", made, file, session)
+    if kind is Format.DOCKERFILE:
+        _refuse_heredocs(file, engine, session)
+    return engine
 
 
 def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:
