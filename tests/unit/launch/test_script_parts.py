@@ -240,7 +240,7 @@ def test_a_warning_reaches_programs_with_a_handler_and_does_not_end_others(
         child.stdin.close()
         said += child.stdout.read()
     assert said.split()[0] == b"ready"
-    assert said.split()[-1] == b"end"
+    assert b"end" in said.split()  # the shell may pass a second warning on after it
     assert (b"warned" in said) == is_warned
 
 
