@@ -9,6 +9,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("ucx-no-gpu-copy", "UCX  ERROR no copy across memory types transport to <no debug data>: Unsupported operation"),
+    ("segfault", "MPT ERROR: Rank 0(g:0) received signal SIGSEGV(11)."),
+    (
+        "vllm-context-memory",
+        "ValueError: To serve at least one request with the model's max seq len (9000), (4.26 GiB KV cache is needed)",
+    ),
+    ("wrong-interface", "n1:53:61 [0] include/socket.h:360 WARN Call to connect failed : Connection timed out"),
     (
         "oras-not-sif",
         "FATAL: failed to get checksum for oras://x/y:1: ORAS SIF image should have a single layer, found 3",
@@ -843,6 +850,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "E external/xla/xla/service/slow_operation_alarm.cc:73] Constant folding an instruction is taking > 1s:",
     "INFO     Unable to initialize backend 'rocm': module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'",
     "n1:118:119 [0] NCCL INFO socketPollConnect: connect returned No route to host, retrying (3/34) after sleep",
     "  Function Name: cuIpcOpenMemHandle_v2",
