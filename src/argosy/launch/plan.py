@@ -20,7 +20,7 @@ from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume,
 from argosy.launch.script.slurm import directives, render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import bound_cores, choose_masks, planned_threads
-from argosy.launch.site_settings import advised_against, with_variables
+from argosy.launch.site_settings import advised_against, replaced_by_user, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import assignment
 from argosy.sites.binding import render_core_list
@@ -117,6 +117,7 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
             *facts.choices,
             *explain_resume(slurm.resume),
             *advised_against(facts.site, facts.site_settings.avoided, asked),
+            *replaced_by_user(facts.site, facts.site_settings.sbatch, asked),
         ),
         attach=_attach_script(facts),
         cores=bound_cores(facts.shape, facts.site, facts.mpi),

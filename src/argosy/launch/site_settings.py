@@ -144,6 +144,17 @@ def advised_against(site: Site, avoided: Iterable[Avoid], asked: Iterable[str]) 
             yield Choice(name, value or "yes", why, f"site {site.name}", mark=Mark.DOUBTFUL)
 
 
+def replaced_by_user(site: Site, added: Iterable[str], asked: Iterable[str]) -> Iterator[Choice]:
+    """Yield a choice for each option of the site that one of the user's replaces, without containing its value."""
+    given = dict(option.partition("=")[::2] for option in asked)
+    for word in added:
+        name, _, value = word.partition("=")
+        text = given.get(name, value)
+        if value not in text:
+            why = f"it replaces {word} of the profile; give both if the job needs both"
+            yield Choice(name, text, why, f"site {site.name}", mark=Mark.DOUBTFUL)
+
+
 def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
     """Return the container with the site's bind mounts; the user's bind mounts take precedence."""
     taken = {bind.target for bind in container.entry.binds}

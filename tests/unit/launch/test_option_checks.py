@@ -80,6 +80,15 @@ def test_an_option_that_the_site_advises_against_is_named() -> None:
     assert not [*doubtful_choices(plan(there).choices)]
 
 
+def test_an_option_that_replaces_that_of_the_site_is_named() -> None:
+    option = Option(to="sbatch", word="--constraint=gpu", why="nodes with GPUs", source="https://e.org")
+    there = msgspec.structs.replace(LAB, options=(option,))
+    (line,) = doubtful_choices(plan(there, options=JobOptions(constraint="hbm80g")).choices)
+    assert line == "--constraint hbm80g: it replaces --constraint=gpu of the profile; give both if the job needs both"
+    assert not [*doubtful_choices(plan(there, options=JobOptions(constraint="gpu&hbm80g")).choices)]
+    assert not [*doubtful_choices(plan(there).choices)]
+
+
 def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required() -> None:
     option = Option(to="sbatch", word="--constraint=MI300A", why="the usual nodes", source="https://e.org")
     slurm = msgspec.structs.replace(LAB.slurm, required=("constraint",))
