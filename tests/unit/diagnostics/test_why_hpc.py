@@ -88,3 +88,16 @@ def test_other_sizes_in_a_checkpoint_are_no_matter_of_names() -> None:
     sizes = "\tsize mismatch for module.conv0.weight: copying a param with shape torch.Size([64]) from checkpoint\n"
     assert find_errors(log, SIGNATURES)[0].name == "data-parallel-keys-missing"
     assert find_errors(log + sizes, SIGNATURES)[0].name == "checkpoint-mismatch"
+
+
+def test_a_message_of_open_mpi_after_which_the_ranks_go_on_is_no_cause() -> None:
+    """Its last lines, such as 'Error:', belong to the same error."""
+    edge = "-" * 74
+    box = (
+        f"{edge}\nA system call failed during shared memory initialization that should\n"
+        "not have.  It is likely that your MPI job will now either abort or\nexperience performance degradation.\n\n"
+        f"  Local host:  n1\n  System call: mmap(2)\n  Error:       Bad address (errno 14)\n{edge}\n"
+    )
+    hello = "Hello world! from rank 0 out of 2 processors\nCalling MPI_Finalize()\n"
+    assert find_errors(box + hello, SIGNATURES)[0].level == "survived"
+    assert find_errors(box + "MPI_ERR_INTERN: internal error\n", SIGNATURES)[0].level == "cause"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 
 from argosy.diagnostics.why.lines import NO_DIGITS, Line, rank_of
 from argosy.diagnostics.why.marks import LineKind
@@ -36,17 +36,23 @@ WENT_ON = 12
 def find_boxed(lines: Sequence[str]) -> tuple[set[int], set[int]]:
     """Return the lines (from 0) of Open MPI's messages: those that report an error, and harmless ones."""
     boxed, harmless = set[int](), set[int]()
+    for inside in _find_boxes(lines):
+        message = " ".join(lines[at].strip() for at in inside)
+        if LineKind.HARMLESS_BOX.matches(message):
+            harmless.update(inside)
+        elif LineKind.BOXED_ERROR.matches(message) and not _follows(message):
+            boxed.update(inside)
+    return boxed, harmless
+
+
+def _find_boxes(lines: Sequence[str]) -> Iterator[range]:
+    """Yield the lines (from 0) of each message of Open MPI, without its edges."""
     edges = deque(at for at, line in enumerate(lines) if line.startswith(BOX))
     while len(edges) > 1:
         begin, end = edges.popleft(), edges[0]
         if end - begin <= BOX_LINES:
             edges.popleft()
-            message, inside = " ".join(line.strip() for line in lines[begin + 1 : end]), range(begin + 1, end)
-            if LineKind.HARMLESS_BOX.matches(message):
-                harmless.update(inside)
-            elif LineKind.BOXED_ERROR.matches(message) and not _follows(message):
-                boxed.update(inside)
-    return boxed, harmless
+            yield range(begin + 1, end)
 
 
 def is_error_line(line: str) -> bool:
@@ -100,7 +106,8 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = Fal
     near = lines[max(0, last - HANDLED_ABOVE) : last + 1 + HANDLED_BELOW]
     handled = mild or any(map(LineKind.HANDLED.matches, near))
     known, first = {_template(line) for line in lines[:last]}, lines[0] if lines else ""
-    lines = lines[last + 1 :]
+    end = next((inside[-1] for inside in _find_boxes(lines) if last in inside), last)
+    lines = lines[end + 1 :]
     if LineKind.CMAKE_TESTS.matches(first) or _is_built(lines):
         return True
     failed = [at for at, line in enumerate(lines) if is_failure(line)]
