@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("json-broken", "Exception: expected value at line 1 column 1"),
+    (
+        "no-user-namespace-space",
+        "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: Invalid argument",
+    ),
     ("ucx-no-gpu-copy", "UCX  ERROR no copy across memory types transport to <no debug data>: Unsupported operation"),
     ("segfault", "MPT ERROR: Rank 0(g:0) received signal SIGSEGV(11)."),
     (

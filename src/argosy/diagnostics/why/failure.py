@@ -50,7 +50,7 @@ def _find_boxes(lines: Sequence[str]) -> Iterator[range]:
     edges = deque(at for at, line in enumerate(lines) if line.startswith(BOX))
     while len(edges) > 1:
         begin, end = edges.popleft(), edges[0]
-        if end - begin <= BOX_LINES:
+        if 1 < end - begin <= BOX_LINES:  # of two edges without lines between them, the first ends a message
             edges.popleft()
             yield range(begin + 1, end)
 
