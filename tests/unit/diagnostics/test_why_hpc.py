@@ -101,3 +101,11 @@ def test_a_message_of_open_mpi_after_which_the_ranks_go_on_is_no_cause() -> None
     hello = "Hello world! from rank 0 out of 2 processors\nCalling MPI_Finalize()\n"
     assert find_errors(box + hello, SIGNATURES)[0].level == "survived"
     assert find_errors(box + "MPI_ERR_INTERN: internal error\n", SIGNATURES)[0].level == "cause"
+
+
+def test_lines_of_fortran_begin_with_a_blank_and_are_ordinary() -> None:
+    """Fortran's list-directed output has one blank before each line; lines of a traceback have at least two."""
+    log = "UCX  ERROR no active messages transport to <no debug data>: self/self - Destination is unreachable\n"
+    steps = "".join(f" Time step {number} of 20, residual 1.2E-0{number}\n" for number in range(1, 8))
+    assert find_errors(log, SIGNATURES)[0].level == "cause"
+    assert find_errors(log + steps, SIGNATURES)[0].level == "survived"
