@@ -9,6 +9,7 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("libdevice", "  (0) Not found: ./bin/ptxas not found"),
     ("ray-resources", " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups"),
     ("json-broken", "Exception: expected value at line 1 column 1"),
     (
