@@ -109,3 +109,8 @@ def test_lines_of_fortran_begin_with_a_blank_and_are_ordinary() -> None:
     steps = "".join(f" Time step {number} of 20, residual 1.2E-0{number}\n" for number in range(1, 8))
     assert find_errors(log, SIGNATURES)[0].level == "cause"
     assert find_errors(log + steps, SIGNATURES)[0].level == "survived"
+
+
+def test_errors_that_tensorflow_leaves_out_of_its_list_are_not_handled() -> None:
+    log = "NotFoundError: 1 root error(s) found.\n  (0) Not found: ./bin/ptxas not found\n0 derived errors ignored.\n"
+    assert find_errors(log, SIGNATURES)[0].level == "cause"
