@@ -142,6 +142,10 @@ RECIPE_NAMES = ("Dockerfile", "Containerfile", "Singularity")
 
 def _hint_for_missing(file: str) -> str:
     """Return the hint for a source that does not exist: it may be the image to build, or a package."""
+    if file == "-":
+        return "write it to a file: argosy build does not read its standard input"
+    if re.match(r"https?:/", file):
+        return "download it first: curl -LO URL; an image of a registry is docker://NAME"
     if file.endswith(IMAGE_SUFFIXES):
         return f"for the image to build, write -o {quote(file)}; for a base, check the path"
     is_package = not file.startswith(RECIPE_NAMES) and re.fullmatch(r"[\w-]+([=<>~!].*)?", file)

@@ -270,6 +270,8 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("check", "x.sif", "lumi-g"), "for a site: argosy check --site lumi-g\n"),
         (("build", "r.txt", "new.sif"), "no such file: r.txt"),
         (("build", "new.sif", "r.txt"), "for the image to build, write -o new.sif"),
+        (("build", "-", "-o", "new.sif"), "argosy build does not read its standard input"),
+        (("build", "https://e.org/Dockerfile", "-o", "new.sif"), "download it first: curl -LO URL"),
         (("build", "Dockerfile.nowhere", "-o", "x.sif"), "no such file: Dockerfile.nowhere\n  -> check the path\n"),
         (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the only option is ro"),
         (("images", "info", "ubuntu"), "in a registry: docker://ubuntu\n"),
