@@ -96,8 +96,11 @@ def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
     Raises
     ------
     UsageError
-        If there are several bases.
+        If there are several bases, or an argument is an address of the web.
     """
+    if address := next((word for word in given if word.startswith(("http://", "https://"))), ""):
+        hint = f"download it first: curl -LO {quote(address)}; an image of a registry is docker://NAME"
+        raise UsageError(f"{address} is an address, and argosy build reads files", hint=hint)
     images = [word for word in given if word.startswith(STORE) or is_reference(word)]
     bases = [*images, *filter(None, (base,))]
     if len(bases) > 1:
@@ -144,8 +147,6 @@ def _hint_for_missing(file: str) -> str:
     """Return the hint for a source that does not exist: it may be the image to build, or a package."""
     if file == "-":
         return "write it to a file: argosy build does not read its standard input"
-    if re.match(r"https?:/", file):
-        return "download it first: curl -LO URL; an image of a registry is docker://NAME"
     if file.endswith(IMAGE_SUFFIXES):
         return f"for the image to build, write -o {quote(file)}; for a base, check the path"
     is_package = not file.startswith(RECIPE_NAMES) and re.fullmatch(r"[\w-]+([=<>~!].*)?", file)

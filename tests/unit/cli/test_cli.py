@@ -271,7 +271,10 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("build", "r.txt", "new.sif"), "no such file: r.txt"),
         (("build", "new.sif", "r.txt"), "for the image to build, write -o new.sif"),
         (("build", "-", "-o", "new.sif"), "argosy build does not read its standard input"),
-        (("build", "https://e.org/Dockerfile", "-o", "new.sif"), "download it first: curl -LO URL"),
+        (
+            ("build", "https://e.org/Dockerfile", "-o", "new.sif"),
+            "download it first: curl -LO https://e.org/Dockerfile",
+        ),
         (("build", "Dockerfile.nowhere", "-o", "x.sif"), "no such file: Dockerfile.nowhere\n  -> check the path\n"),
         (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the only option is ro"),
         (("images", "info", "ubuntu"), "in a registry: docker://ubuntu\n"),
