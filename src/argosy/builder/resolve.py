@@ -134,6 +134,12 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
         )
     base = request.base or (str(described[0]) if described else "")
     sources = tuple(source for source in request.sources if source not in described)
+    if request.engine.arguments and not (base and definition_format(Path(host.cwd, base), request.engine.dockerfile)):
+        raise UsageError(
+            "--build-arg needs a definition file or a Dockerfile",
+            evidence=f"--build-arg {request.engine.arguments[0]}",
+            hint="remove it, or give the file among the sources",
+        )
     if base or request.locked:  # the lock names the base
         return replace(request, sources=sources, base=base)
     return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
@@ -191,8 +197,16 @@ def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:
     Raises
     ------
     UsageError
-        If a project file is given with other sources, or nothing is given and this folder has no project file.
+        If a project file is given with other sources, nothing is given and this folder has no project file, or a
+        Dockerfile is named without its folder.
     """
+    file, folders = request.engine.dockerfile, [Path(host.cwd, source) for source in request.sources]
+    if file and not any(folder.is_dir() for folder in folders):
+        raise UsageError(
+            "-f names the Dockerfile of a folder, and no source is a folder",
+            evidence=f"-f {file}",
+            hint=f"write: argosy build . -f {quote(file)}",
+        )
     if named := named_project(request.sources, request.engine.dockerfile):
         return request_of_project(named, replace(request, sources=()))
     return request if request.sources or request.locked else _request_here(request, host)

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from argosy.builder.bases.definitions import definition_format, dockerfile_in
 from argosy.builder.resolve import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
-from argosy.core.shell import NAME
+from argosy.core.shell import NAME, quote
 from argosy.images.identify import Kind, identify_file, read_tar_names
 from argosy.images.prefix import current_version
 from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
@@ -47,6 +48,8 @@ def plan_recipe(
             f"cannot wrap {project.shown}: it is a project file",
             hint=f"first build its image: argosy build {project.shown} -o IMAGE; then argosy wrap IMAGE --prefix DIR",
         )
+    for path in paths:
+        _refuse_definition(path)
     kinds = [identify_file(path).kind for path in paths]
     for source, kind in zip(sources, kinds, strict=True):
         is_file = base or len(sources) > 1 or source.endswith(MAYBE_LOCKS)
@@ -62,6 +65,16 @@ def plan_recipe(
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
     return _plan_single(sources[0], base, copy=copy, at=at)
+
+
+def _refuse_definition(path: Path) -> None:
+    """Refuse a file, or a folder with a Dockerfile, that describes an image: it must be built first."""
+    described = definition_format(path) and (path if path.is_file() else dockerfile_in(path))
+    if described and current_version(path) is None:
+        raise UsageError(
+            f"cannot wrap {path}: {described.name} describes an image",
+            hint=f"first build it: argosy build {quote(str(path))} -o IMAGE; then argosy wrap IMAGE --prefix DIR",
+        )
 
 
 def _plan_single(source: str, base: str, *, copy: bool, at: str) -> PrefixRecipe:

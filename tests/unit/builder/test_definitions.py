@@ -528,6 +528,22 @@ def test_an_image_without_a_registry_and_a_stage_in_another_case_have_hints(
         assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[Warning] one or more build args were not consumed: [VERSON]",
+        "[Warning] One or more build-args [VERSON] were not consumed",
+    ],
+)
+def test_a_build_argument_that_the_dockerfile_does_not_use_is_named(tmp_path: Path, said: str) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nARG VERSION=1\n")
+    session, runner = machine(tmp_path, "buildah")
+    runner.replies.append((("buildah", "build"), Reply(0, "", said)))
+    shown = io.StringIO()
+    run_dockerfile(tmp_path, EngineOptions(("VERSON=2",)), replace(session, reporter=PlainReporter(shown)), tmp_path)
+    assert shown.getvalue() == "Dockerfile does not use the build argument VERSON\n"
+
+
 def test_a_shift_in_a_script_is_not_taken_for_a_here_document(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM scratch\nRUN echo $((1<<n)); false\n")
     session, _ = machine(tmp_path, "buildah")
@@ -669,6 +685,14 @@ def test_a_build_needs_exactly_one_base(sources: tuple[str, ...], base: str, sai
         complete_request(BuildRequest(tuple(map(Path, sources)), base, Path("x.sif")), here)
 
 
+def test_a_build_argument_needs_a_file_that_an_engine_builds(here: Host) -> None:
+    options = EngineOptions(("A=1",))
+    with pytest.raises(UsageError, match="--build-arg needs a definition file or a Dockerfile"):
+        complete_request(BuildRequest((Path("e.yml"),), "", NO_PATH, engine=options), here)
+    for source, base in (("Dockerfile", ""), ("e.yml", "a.def")):
+        complete_request(BuildRequest((Path(source),), base, NO_PATH, engine=options), here)
+
+
 @pytest.mark.parametrize(
     ("named", "hint"),
     [
@@ -804,6 +828,14 @@ def test_a_folder_with_a_dockerfile_is_its_context_even_with_a_project_file(in_p
     (in_project / "Dockerfile").write_text("FROM scratch\n")
     assert named_project([in_project]) is None
     assert named_project([in_project / "argosy.toml"]) is not None
+
+
+def test_wrapping_what_describes_an_image_is_refused_with_the_command_to_build_it(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    for named in (tmp_path, tmp_path / "Dockerfile"):
+        with pytest.raises(UsageError, match="Dockerfile describes an image") as caught:
+            plan_recipe((str(named),))
+        assert caught.value.hint.startswith(f"first build it: argosy build {named} -o IMAGE")
 
 
 def test_wrapping_a_project_file_is_refused_with_the_command_to_build_it(in_project: Path) -> None:

@@ -270,6 +270,8 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("check", "x.sif", "lumi-g"), "for a site: argosy check --site lumi-g\n"),
         (("build", "r.txt", "new.sif"), "no such file: r.txt"),
         (("build", "new.sif", "r.txt"), "for the image to build, write -o new.sif"),
+        (("build", "r.txt", "-f", "Dockerfile", "-o", "new.sif"), "write: argosy build . -f Dockerfile"),
+        (("build", "-f", "Dockerfile", "-o", "new.sif"), "write: argosy build . -f Dockerfile"),
         (("build", "-", "-o", "new.sif"), "argosy build does not read its standard input"),
         (
             ("build", "https://e.org/Dockerfile", "-o", "new.sif"),

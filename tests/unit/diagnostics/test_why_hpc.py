@@ -114,3 +114,12 @@ def test_lines_of_fortran_begin_with_a_blank_and_are_ordinary() -> None:
 def test_errors_that_tensorflow_leaves_out_of_its_list_are_not_handled() -> None:
     log = "NotFoundError: 1 root error(s) found.\n  (0) Not found: ./bin/ptxas not found\n0 derived errors ignored.\n"
     assert find_errors(log, SIGNATURES)[0].level == "cause"
+
+
+def test_the_signal_of_a_rank_without_slurm_is_named_and_the_advice_of_argosy_is_not() -> None:
+    advice = (
+        "to explain the failure, record the output: sh /home/ada/project/job.sh > run.log 2>&1; argosy why run.log\n"
+    )
+    for number, name in ((11, "segfault"), (9, "killed")):
+        log = f"argosy: rank 0 failed first (signal {number}); the others were ended\n"
+        assert [error.name for error in find_errors(log + advice, SIGNATURES)] == [name]

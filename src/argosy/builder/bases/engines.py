@@ -62,6 +62,9 @@ HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join
 SHORT_NAME = re.compile(r'short-name (?:"(?P<name>[^"]+)" did not resolve|resolution enforced but cannot prompt)')
 """Messages of buildah and podman about an image without a registry; for docker, such an image is of docker.io."""
 
+UNUSED_ARGUMENTS = re.compile(r"(?i)one or more build.args(?: \[([^\]]+)\])? were not consumed(?:: \[([^\]]+)\])?")
+"""Warning of buildah, podman and docker about misspelt build arguments."""
+
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
 
@@ -153,7 +156,7 @@ def run_dockerfile(
     argv = (*argv, "-f", str(file), str(context))
     command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
-        _run(
+        output = _run(
             command,
             session,
             step,
@@ -166,6 +169,8 @@ def run_dockerfile(
         hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
         error.hint = next(filter(None, hints), error.hint)
         raise
+    if unused := UNUSED_ARGUMENTS.search(output):
+        session.reporter.note(f"{file.name} does not use the build argument {unused[1] or unused[2]}")
     image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
@@ -338,14 +343,16 @@ def _outside(session: Session) -> dict[str, str]:
     return {name: value for name, value in session.host.environment.items() if not name.startswith(binds)}
 
 
-def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> None:
+def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> str:
+    """Run an engine and return its output."""
     try:
-        run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
+        reply = run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
     except ArgosyError as error:
         error.evidence = COLOUR.sub("", error.evidence)
         raise
     finally:
         _remove_runtime_folders(session)
+    return reply.stdout + reply.stderr
 
 
 def _remove_runtime_folders(session: Session) -> None:

@@ -126,9 +126,10 @@ class Frame(msgspec.Struct, frozen=True):
 NO_ERROR = re.compile(
     r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b"
     r"|(?:\bINFO\b.*|\[I\] |^I\d{4} .*)Unable to initialize backend '\w+': "
+    r"|^to explain the failure, record the output: "
     r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
 )
-"""Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
+"""Debug messages of UCX, those of JAX, PyTorch and verl about parts that they can do without, and Argosy's advice."""
 LOGGER_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 """Levels of a logger that writes a traceback of an exception after which the program continued."""
 
