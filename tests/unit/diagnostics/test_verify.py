@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from argosy.bench.collectives_output import Measured, parse_bandwidth
 from argosy.bench.stored import list_earlier, render_history
 from argosy.cli.app import app
+from argosy.core.errors import CheckFailed
 from argosy.core.findings import Finding, State
 from argosy.core.parse import parse_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.verify.logs import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
-from argosy.diagnostics.verify.verify import expect, find_passed, verify_job
+from argosy.diagnostics.verify.verify import expect, find_passed, verify_job, verify_runs
 from argosy.jobs.record import RankFacts, parse_ranks
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
@@ -319,6 +320,18 @@ def test_an_unfinished_job_is_not_verified_as_finished(tmp_path: Path, state: st
     ends = [check.evidence for check in verdict.findings if check.what == "end"]
     assert ends == ([said] if said else [])
     assert [each.what for each in verdict.findings[-2:]] == ["ranks", "cores"]
+
+
+def test_a_job_whose_files_prove_nothing_is_not_verified(tmp_path: Path) -> None:
+    record, output = tmp_path / "runs/20260101-000000-abc", tmp_path / "job.out"
+    record.mkdir(parents=True)
+    output.write_text("epoch 1\n")
+    (record / "submitted.json").write_text(json.dumps({"job": "7", "output": str(output), "site": ""}))
+    (record / "job.json").write_text('{"shape": {"nodes": 1, "ranks_per_node": 2}}')
+    line = f"JobId=7 JobState=COMPLETED ExitCode=0:0 NodeList=n1 StdOut={output}\n"
+    session = make_session(tmp_path, runner=FakeRunner([(("scontrol",), Reply(0, line, ""))]))
+    with pytest.raises(CheckFailed, match="cannot verify the run"):
+        verify_runs(session, ("7",), site="", nodes=0)
 
 
 def test_hints_of_a_job_have_its_number(tmp_path: Path) -> None:
