@@ -17,6 +17,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.local_run import read_local_run
+from argosy.jobs.names import LOCAL_RUN, was_started
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import (
     PLAN,
@@ -119,7 +121,9 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
 
 
 def _find_record(session: Session, job: str) -> Path:
-    record = find_record(session, job)
+    record, run = find_record(session, job), session.paths.runs / job
+    if record is None and LOCAL_RUN.fullmatch(job) and was_started(run):
+        return run
     if record is None:
         raise UsageError(
             f"there is no record of job {job}",
@@ -186,14 +190,16 @@ def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
 
 
 def read_job(session: Session, job: str) -> PastJob:
-    """Return one job that was submitted from here.
+    """Return one job that was submitted from here, or one run on this machine.
 
     Raises
     ------
     UsageError
         If there is no record of it.
     """
-    return _read(job, _find_record(session, job))
+    record = _find_record(session, job)
+    found = _read(job, record)
+    return replace(found, now=read_local_run(record, session.host.hostname).meaning) if record.name == job else found
 
 
 def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:

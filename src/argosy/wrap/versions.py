@@ -141,7 +141,7 @@ def open_prefix(prefix: Path) -> Version:
         reason = f"{prefix / SWITCH} does not point to one of its versions"
         raise UsageError(
             f"{prefix} does not contain wrapped commands",
-            evidence=reason if prefix.is_dir() else "no such folder",
+            evidence=reason if prefix.is_dir() else "it is a file" if prefix.exists() else "no such folder",
             hint=restore or "create it: argosy wrap SOURCE --prefix DIR",
         )
     return read_version(prefix, number)

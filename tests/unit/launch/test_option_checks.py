@@ -17,7 +17,7 @@ from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
-from argosy.jobs.history import kept_plan
+from argosy.jobs.history import kept_plan, read_job
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Submission, read_command_line, read_submission, write_submission
 from argosy.launch.complete import as_smoke, complete_request
@@ -727,6 +727,11 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
     with pytest.raises(UsageError, match="there is no record of job 8"):
         kept_plan(session, "8")
+    run = tmp_path / "runs/20260102-030405-123456-abcd"
+    write_record(made, run, session)
+    (run / "end.json").write_text('{"code": 0}')
+    assert explain_plan(kept_plan(session, run.name)) == explain_plan(made)
+    assert read_job(session, run.name).end == "ended well"
     (folder / "job.json").write_text('{"name": 3}')
     with pytest.raises(UsageError, match="cannot read the record of job 7"):
         kept_plan(session, "7")
