@@ -134,7 +134,8 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
         )
     base = request.base or (str(described[0]) if described else "")
     sources = tuple(source for source in request.sources if source not in described)
-    if request.engine.arguments and not (base and definition_format(Path(host.cwd, base), request.engine.dockerfile)):
+    is_described = bool(base) and definition_format(Path(host.cwd, base), request.engine.dockerfile) is not None
+    if request.engine.arguments and not (is_described or request.locked):
         raise UsageError(
             "--build-arg needs a definition file or a Dockerfile",
             evidence=f"--build-arg {request.engine.arguments[0]}",

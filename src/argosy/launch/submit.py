@@ -53,8 +53,8 @@ OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
 INTERRUPTED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 """Exit codes of a script that the user ended."""
 
-AUTHOR = b"Written by Argosy"
-"""Each script contains these words."""
+AUTHOR, HEAD_BYTES = b"Written by Argosy", 1 << 16
+"""Words in the head of each script, and the bytes in which they are."""
 
 OUTPUT_PATTERN = re.compile(r"%([\w%])")
 """A pattern that Slurm replaces (sbatch(1), filename pattern)."""
@@ -318,7 +318,11 @@ def write_script(path: Path, text: str, *, private: bool) -> None:
         If the file exists and was not written by Argosy, for example if it is the user's program.
     """
     refuse_unwritable_folder(path.parent)
-    if path.is_file() and path.stat().st_size and AUTHOR not in path.read_bytes():
-        raise UsageError(f"{path} exists and was not written by Argosy", hint="choose another name, or remove it")
     with translate_os_errors(path.parent):
+        if path.is_file() and path.stat().st_size:
+            with path.open("rb") as file:
+                is_ours = AUTHOR in file.read(HEAD_BYTES)
+            if not is_ours:
+                hint = "choose another name, or remove it"
+                raise UsageError(f"{path} exists and was not written by Argosy", hint=hint)
         write_text(path, text, mode=0o700 if private else 0o755)

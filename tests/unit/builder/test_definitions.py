@@ -691,6 +691,7 @@ def test_a_build_argument_needs_a_file_that_an_engine_builds(here: Host) -> None
         complete_request(BuildRequest((Path("e.yml"),), "", NO_PATH, engine=options), here)
     for source, base in (("Dockerfile", ""), ("e.yml", "a.def")):
         complete_request(BuildRequest((Path(source),), base, NO_PATH, engine=options), here)
+    complete_request(BuildRequest((), "", NO_PATH, engine=options, locked="argosy.lock"), here)  # it names the base
 
 
 @pytest.mark.parametrize(
