@@ -18,9 +18,6 @@ from argosy.slurm.states import ENDED, RUNNING
 HERE = "this machine"
 """The node of a run on this machine."""
 
-LOGS_HERE = "here"
-"""Folder of --log-dir for runs on this machine; a job has one with its number."""
-
 TIME_LENGTH = len("20260102-030405")
 """The name of a record begins with the local time."""
 
@@ -96,9 +93,9 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
 
 
 def _logs_of_ranks(record: Path) -> tuple[str, ...]:
-    """Return the files of the ranks of a run with --log-dir."""
+    """Return the files of the ranks of a run with --log-dir, which are in a folder with the name of its record."""
     logs = read_plan(record).get("logs")
-    return tuple(map(str, sorted(Path(str(logs), LOGS_HERE).glob("rank-*.log")))) if logs else ()
+    return tuple(map(str, sorted(Path(str(logs), record.name).glob("rank-*.log")))) if logs else ()
 
 
 def _begin_of(name: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.model import APPTAINERS, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, Word, text_of
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, text_of
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts
 from argosy.launch.context import LaunchContext
@@ -81,12 +82,12 @@ def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> L
 
 
 def _local_script(facts: LaunchFacts) -> str:
-    request, shape = facts.request, facts.shape
+    request, shape, record = facts.request, facts.shape, facts.context.record
     spec = LauncherSpec(
         request.command,
         Counts(str(shape.nodes), str(shape.ranks_per_node)),
         request.launcher_arguments,
-        logs=request.logs,
+        logs=str(Path(request.logs, Path(record).name or "run")) if request.logs else "",
         label=request.label,
         copy=ShellExpr("$argosy_rank") if shape.ranks > 1 else "",
     )
@@ -146,7 +147,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             extra=request.launcher_arguments,
             cores=tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" or facts.rank_python else (),
             core_lists=ShellExpr("$argosy_cores"),
-            logs=request.logs,
+            logs=ShellExpr(f"{in_double_quotes(request.logs)}/$SLURM_JOB_ID") if request.logs else "",
             label=request.label,
             least_nodes=least,
             note_file=RANK_PATH if record else "",

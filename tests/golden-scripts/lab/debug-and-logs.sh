@@ -40,7 +40,8 @@ main() {
         apptainer --quiet exec --no-eval --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_torchrun \
             "--nnodes=$argosy_nodes" "--nproc-per-node=$argosy_ranks_per_node" --no-python \
-        /bin/sh -c "$argosy_helpers" log_rank '/shared/my logs' python -u train.py --epochs 20
+        /bin/sh -c "$argosy_helpers" log_rank "/shared/my logs/$SLURM_JOB_ID" python -u train.py \
+            --epochs 20
     [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
@@ -223,10 +224,10 @@ start_torchrun() {
     run_torchrun --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 }
 
-# FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
+# FOLDER PROGRAM...: redirect the output of a rank to its own file in a folder.
 # A requeued job, a restarted worker and a second launch in one job append to the file of the run before.
 log_rank() {
-    argosy_log=$1/${SLURM_JOB_ID:-here}/rank-${RANK:-${SLURM_PROCID:-0}}.log
+    argosy_log=$1/rank-${RANK:-${SLURM_PROCID:-0}}.log
     shift
     mkdir -p "${argosy_log%/*}" || exit 1
     [ ! -s "$argosy_log" ] || echo "argosy: a new run of this rank begins here" >> "$argosy_log"

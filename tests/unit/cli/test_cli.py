@@ -692,7 +692,7 @@ def test_a_relative_chdir_of_a_job_elsewhere_stays_relative_to_the_submit_folder
     assert "#SBATCH --chdir=sub\n" in shown
     assert "#SBATCH --output=out/x.txt\n" in shown
     assert "argosy_image=../mine.sif\n" in shown
-    assert "log_rank ../logs" in shown.replace("\\\n", "")
+    assert 'log_rank "../logs/$SLURM_JOB_ID"' in shown.replace("\\\n", "")
     assert str(Path.cwd()) not in shown
     assert "#SBATCH --output=t-%j.out\n" in dry_run(*at, image="mine.sif").stdout
     assert "argosy_image=mine.sif\n" in dry_run("--site", "mn5-acc", image=str(Path("mine.sif").absolute())).stdout

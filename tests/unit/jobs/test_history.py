@@ -255,7 +255,8 @@ def test_the_last_launch_is_the_newest_that_was_not_refused(tmp_path: Path) -> N
 
 def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:
     session = make_session(tmp_path)
-    folder, logs = session.paths.state / "runs/20260102-030405-123456-abcd", tmp_path / "logs/here"
+    name = "20260102-030405-123456-abcd"
+    folder, logs = session.paths.state / "runs" / name, tmp_path / "logs" / name
     for path in (folder, logs):
         path.mkdir(parents=True)
     (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))

@@ -271,13 +271,14 @@ def ask(*words: str) -> Result:
 def test_logs_show_report_and_diff_accept_a_name(state: Path, tmp_path: Path) -> None:
     (tmp_path / "rank-0.log").write_text("")
     logs = state / "logs"
-    (logs / "here").mkdir(parents=True)
-    (logs / "here/rank-0.log").write_text("hello\n")
     old, new = local_run(state, 1), local_run(state, 2)
-    for folder in (old, new):
+    for folder, text in ((old, "old\n"), (new, "hello\n")):
+        (logs / folder.name).mkdir(parents=True)
+        (logs / folder.name / "rank-0.log").write_text(text)
         (folder / "job.json").write_text(json.dumps({"name": "train", "logs": str(logs)}))
     said = ask("logs", "train")
     assert "hello\n" in said.output
+    assert "old\n" not in said.output
     assert f"run {new.name} is the newest of 2 jobs with the name 'train'" in said.output
     assert f"run            {new.name}" in ask("jobs", "show", "train").output
     assert "state          FAILED (ended with an error)\n" in ask("jobs", "show", "train").output

@@ -575,7 +575,7 @@ def test_copies_of_a_command_on_one_machine_are_numbered_and_may_have_a_file_eac
     bare = Image("", ImageKind.HOST, "", "")
     made = plan(HERE, bare, host, command=command, wanted=Wanted(ranks=2), logs=str(tmp_path / "logs"))
     subprocess.run(("/bin/sh", "-c", made.script), check=True)
-    said = [(tmp_path / f"logs/here/rank-{rank}.log").read_text() for rank in range(2)]
+    said = [(tmp_path / f"logs/run/rank-{rank}.log").read_text() for rank in range(2)]
     assert said == ["0 0 2 2 a  b\n", "1 1 2 2 a  b\n"]
     assert "copy=" not in plan(HERE, bare, host, command=command, launcher="none").script
 

@@ -446,7 +446,7 @@ def test_lmod_loads_a_module_or_ends_the_job(tmp_path: Path) -> None:
         (TORCHRUN, ("2", "1")),
         (ELASTIC, ("1:2", "1", "")),
         (BIND, ("0;0",)),
-        (LOG, ("logs",)),
+        (LOG, ("logs/7",)),
         (RANK, ("1", "")),
         (CHECK_CONTAINER, ("",)),
         (OWN_FOLDERS, ("made",)),
@@ -516,6 +516,6 @@ def test_the_log_of_a_rank_keeps_the_output_of_the_run_before(tmp_path: Path) ->
     """A requeued job has the same number, and torchrun restarts a worker with the same rank."""
     env = {"SLURM_JOB_ID": "7", "RANK": "1", "PATH": "/usr/bin:/bin"}
     for run in ("Traceback of the first run", "second run"):
-        subprocess.run(["/bin/sh", "-c", LOG, LOG.name, "logs", "echo", run], env=env, cwd=tmp_path, check=True)
+        subprocess.run(["/bin/sh", "-c", LOG, LOG.name, "logs/7", "echo", run], env=env, cwd=tmp_path, check=True)
     text = (tmp_path / "logs/7/rank-1.log").read_text()
     assert text.splitlines() == ["Traceback of the first run", NEW_RUN, "second run"]

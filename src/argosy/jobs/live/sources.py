@@ -122,7 +122,7 @@ class LocalRun:
         self.target = Target(process=owner.pid)
         plan = read_plan(record)
         self._name = str(plan.get("name", ""))
-        self.output = OutputWatch("", Path(str(plan["logs"]), "here") if plan.get("logs") else None)
+        self.output = OutputWatch("", Path(str(plan["logs"]), record.name) if plan.get("logs") else None)
 
     def ask(self, view: JobView) -> JobView:
         """Read the state of the run from its record and its process."""

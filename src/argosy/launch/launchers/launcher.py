@@ -80,8 +80,8 @@ class LauncherSpec(msgspec.Struct, frozen=True):
     """Arguments for torchrun itself."""
     cores: tuple[str, ...] = ()
     """A list of cores for each local rank (``1-7``); empty if the launcher does not bind the ranks."""
-    logs: str = ""
-    """Folder for an output file per rank; empty: all ranks write to the job's output."""
+    logs: Word = ""
+    """Folder of this run for an output file per rank; empty: all ranks write to the job's output."""
     label: bool = False
     """Whether each line of the output begins with its rank."""
     least_nodes: int = 0

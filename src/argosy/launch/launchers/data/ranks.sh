@@ -152,10 +152,10 @@ bind_cores() {
     exec "$@"
 }
 
-# FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
+# FOLDER PROGRAM...: redirect the output of a rank to its own file in a folder.
 # A requeued job, a restarted worker and a second launch in one job append to the file of the run before.
 log_rank() {
-    argosy_log=$1/${SLURM_JOB_ID:-here}/rank-${RANK:-${SLURM_PROCID:-0}}.log
+    argosy_log=$1/rank-${RANK:-${SLURM_PROCID:-0}}.log
     shift
     mkdir -p "${argosy_log%/*}" || exit 1
     [ ! -s "$argosy_log" ] || echo "argosy: a new run of this rank begins here" >> "$argosy_log"
