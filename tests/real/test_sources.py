@@ -58,7 +58,16 @@ packages:
 - {{conda: '{url}', sha256: {sha256}, md5: {md5}}}
 """
 EXPLICIT = "# platform: linux-64\n@EXPLICIT\n{url}#sha256:{sha256}\n"
-DOCKERFILE = "FROM scratch AS one\nADD rootfs.tar /\nRUN echo of one > /word\n\nFROM one\nRUN cat /word > /etc/late\n"
+DOCKERFILE = """\
+FROM scratch AS one
+ADD rootfs.tar /
+RUN echo of one > /word
+
+FROM one
+RUN cat /word > /etc/late
+ENTRYPOINT ["sh", "-c", "echo entry: $0 $*"]
+CMD ["of", "CMD"]
+"""
 
 BUILDS = {
     "environment.yml": ("environment.yml", "--base", "{tiny}"),
@@ -163,6 +172,13 @@ def told(sources: Sources) -> dict[str, str]:
 @pytest.mark.parametrize("source", BUILDS)
 def test_a_program_of_each_source_runs_under_apptainer(told: dict[str, str], source: str) -> None:
     assert told[source] == SAID, told
+
+
+def test_the_entrypoint_of_a_dockerfile_is_the_start_script(sources: Sources, told: dict[str, str]) -> None:
+    assert told
+    started = sources.shop.argosy("run", "--enter", "run", "Dockerfile.sif", **sources.variables)
+    assert (started.code, started.out) == (0, "entry: of CMD\n"), started.err
+    assert sources.shop.lab("apptainer", "--silent", "run", "Dockerfile.sif").out == started.out
 
 
 def test_results_of_stages_and_steps_are_in_the_image(told: dict[str, str]) -> None:

@@ -63,7 +63,7 @@ _run_options: Decorated = add_options(
 
 @click.command(cls=RunCommand)
 @click.argument("image", type=IMAGE)
-@click.argument("command", nargs=-1, required=True, type=COMMAND)
+@click.argument("command", nargs=-1, type=COMMAND)
 @_run_options
 @click.pass_context
 def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: Any) -> None:
@@ -72,8 +72,11 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
     \b
     argosy run my.sif python -c 'import torch; print(torch.__version__)'
     argosy run --with rich my.sif -- python -m rich
+    argosy run --enter run my.sif        # the image's own program
     """
-    ctx.exit(_start(image, command, **options))
+    if not command and options["enter"] != "run":
+        raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "command"))
+    ctx.exit(_start(image, command, start_script=not command, **options))
 
 
 @click.command(cls=GroupedCommand)
@@ -94,7 +97,8 @@ def shell(ctx: click.Context, /, image: str, detach: str | None, **options: Any)
 
 def _start(
     image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str | None,
-    fakeroot: bool, save_recipe: str | None, packages: tuple[str, ...], detach: str = "", **container: Any,
+    fakeroot: bool, save_recipe: str | None, packages: tuple[str, ...], detach: str = "",
+    start_script: bool = False, **container: Any,
 ) -> int:  # fmt: skip
     for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
         if DOCKER_MOUNT.match(argument):
@@ -108,7 +112,9 @@ def _start(
         from argosy.builder.one_off import add_packages
 
         image = add_packages(image, packages, session, runtime=wanted.runtime, dry=dry_run)
-    request = runner.RunRequest(image, command, wanted, is_writable, dev_folder or "", fakeroot, save_recipe or "")
+    request = runner.RunRequest(
+        image, command, wanted, is_writable, dev_folder or "", fakeroot, save_recipe or "", start_script
+    )
     if detach and not dry_run:
         return _detach(detach, request, session)
     if not dry_run:

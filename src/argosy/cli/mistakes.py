@@ -221,7 +221,10 @@ def _explain_missing(error: click.MissingParameter, context: click.Context) -> U
     if path == "argosy shell":
         return UsageError(f"{path}: the image is missing", hint="write: argosy shell IMAGE")
     if path == "argosy run":
-        hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
+        hint = (
+            "write: argosy run IMAGE -- python train.py; for a shell: argosy shell IMAGE; "
+            "for the image's own program: argosy run --enter run IMAGE"
+        )
         named = "command" if context.params.get("image") else "image or the command"
         return UsageError(f"{path}: the {named} is missing", hint=hint)
     name = _parameter_name(error.param) or "an argument"

@@ -79,6 +79,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     """Whether an ordinary user is root in the writable image."""
     save_recipe: str = ""
     """Folder for a project with the packages that were installed; empty for none."""
+    start_script: bool = False
+    """Whether to start the image's start script without arguments, for example its ENTRYPOINT with its CMD."""
 
 
 def read_container_request(given: Mapping[str, Any], session: Session) -> ContainerRequest:
@@ -144,13 +146,18 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
     refuse_no_program(request.command, request.container, session.host)
     plan = open_container(request.container, request.image, session, command=request.command, dry=dry)
     refuse_outside_jobs(plan)
-    if not request.command:
+    if request.start_script and plan.entry.image.enter != "run":
+        raise UsageError(
+            f"the start script of {request.image} cannot be used: {plan.runtime.name} starts programs without it",
+            hint="name the program after the image, or use a SIF file or a folder",
+        )
+    if not request.command and not request.start_script:
         plan = with_shell(plan)
     if request.dev:
         plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
     if not dry:
         refuse_unknown_program(request.command, plan.entry)
-    command = start_command(plan, request.command or SHELL, session)
+    command = start_command(plan, request.command if request.start_script else request.command or SHELL, session)
     if not dry and CDI_DEVICE in command.argv:
         _refuse_without_cdi(plan.runtime.name)
     return plan, command
@@ -197,7 +204,7 @@ def read_only_note(request: RunRequest) -> str:
     argv = _first_program(request.command)
     name = argv[0].rpartition("/")[2] if argv else ""
     installs = name in INSTALLERS and CHANGES & {*argv[1:]} and not WRITES_ELSEWHERE & {*argv}
-    if request.command and not installs:
+    if (request.command or request.start_script) and not installs:
         return ""
     hint = f"to add packages: {_build_command(request)}; to try some first: --dev"
     if "--user" in argv:

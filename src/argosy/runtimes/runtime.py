@@ -185,14 +185,20 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
 def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
     """Return the command that runs `command` in the environment of the image: its layer's, and the one of its entry.
 
+    The layer's environment comes last, because the start script may change PATH. Without a command, the start script is
+    the program itself.
+
     Parameters
     ----------
     hint
         Hint for the user if the runtime did not attach the image's layer.
     """
-    if entry.image.argosy:
-        command = layout.command_in_layer(entry.image.path, command, hint=hint)
-    return layout.enter_image(entry.image.enter, command)
+    path, mode = entry.image.path, entry.image.enter
+    if not entry.image.argosy:
+        return layout.enter_image(mode, command)
+    if not command:
+        return layout.command_in_layer(path, layout.enter_image(mode, ()), hint=hint)
+    return layout.enter_image(mode, layout.command_in_layer(path, command, hint=hint))
 
 
 def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:

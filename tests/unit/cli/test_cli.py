@@ -172,7 +172,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
         (("run", "", "--", "true"), 125, "the image argument is empty"),
-        (("run", "nothing.sif"), 125, "-> write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"),
+        (("run", "nothing.sif"), 125, "the image's own program: argosy run --enter run IMAGE"),
         (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean local?"),
         (("run", "nothing.sif", ""), 125, "the command is empty"),
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),

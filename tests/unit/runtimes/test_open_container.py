@@ -75,6 +75,13 @@ def test_the_sites_profile_decides_how_its_image_is_entered(mode: str, expected:
     assert (choice.label, choice.value, choice.source) == ("enter", mode, "site local")
 
 
+@pytest.mark.parametrize("argosy", [False, True])
+def test_the_start_script_is_the_program_if_there_is_no_command(argosy: bool) -> None:  # noqa: FBT001 - a case
+    argv = plan(replace(IMAGE, argosy=argosy), "exec", asked="run").argv(())
+    names = ("with_layer", IMAGE.path, "with_runscript") if argosy else ("with_runscript",)
+    assert argv[-len(names) :] == names
+
+
 def test_an_option_overrules_the_profile() -> None:
     assert entered(plan(IMAGE, "run", asked="with-conda")) == ("/bin/bash", "with_conda")
     assert plan(IMAGE, "run", asked="exec").argv(("python",))[-2:] == ("/site/torch.sif", "python")

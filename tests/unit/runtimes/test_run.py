@@ -282,3 +282,10 @@ def test_gpus_by_cdi_are_refused_without_a_specification(tmp_path: Path, monkeyp
     spec = parse_cdi('{"kind": "nvidia.com/gpu", "devices": []}', "nvidia.json")
     monkeypatch.setattr("argosy.runtimes.run.read_cdi", lambda: (spec,))
     assert prepare_run(request, place)
+
+
+def test_the_start_script_is_refused_where_the_runtime_does_not_use_it(tmp_path: Path) -> None:
+    wanted = ContainerRequest(runtime="podman", enter="run")
+    request = RunRequest("docker://example.org/x:1", (), wanted, start_script=True)
+    with pytest.raises(UsageError, match="podman starts programs without it"):
+        prepare_run(request, make_session(tmp_path, make_host("podman", "crun")), dry=True)
