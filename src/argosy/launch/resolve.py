@@ -52,6 +52,7 @@ from argosy.runtimes.command_check import (
     refuse_no_image,
     refuse_no_program,
     refuse_unknown_program,
+    refuse_without_python,
     refuse_without_shell,
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
@@ -155,6 +156,7 @@ def _check_program(
     """
     if not request.no_check:
         refuse_unknown_program(request.command, container.entry)
+        refuse_without_python(request.launcher, container.entry)
         if target.is_job:
             refuse_without_shell(container.entry)
     if purpose is not Purpose.START:

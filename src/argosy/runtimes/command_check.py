@@ -22,6 +22,9 @@ BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set",
 PYTHON = frozenset({"python", "python3"})
 """Programs of each environment that contains Python packages."""
 
+OF_PYTHON = frozenset({"torchrun", "ray"})
+"""Launchers that are Python programs."""
+
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
 
@@ -257,16 +260,31 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
 
 def refuse_without_shell(entry: Entry) -> None:
     """Refuse an image without /bin/sh for a job, whose launchers need it; errors as `refuse_unknown_program`."""
-    if entry.image.packages or _may_come_from_elsewhere("sh", entry):
-        return
-    from argosy.images.programs import search_program  # noqa: PLC0415 - it reads squashfs tables
-
-    if search_program("sh", entry.image).is_missing:
+    if _lacks(("sh",), entry):
         raise UsageError(
             "cannot launch this image in a job: it has no /bin/sh",
             evidence=f"no folder of {entry.image.path} has an executable file sh",
             hint="use an image with a shell; 'argosy run' also starts images without one",
         )
+
+
+def refuse_without_python(launcher: str, entry: Entry) -> None:
+    """Refuse an image without Python for a launcher that needs it; errors as `refuse_unknown_program`."""
+    if launcher in OF_PYTHON and _lacks(("python", "python3"), entry):
+        raise UsageError(
+            f"--launcher {launcher} needs Python, which this image does not contain",
+            evidence=f"no folder of {entry.image.path} has an executable file python or python3",
+            hint="use --launcher srun, mpi or none for a program that is not written in Python, or another image",
+        )
+
+
+def _lacks(names: Iterable[str], entry: Entry) -> bool:
+    """Return whether an image has no program with one of these names, if that is certain."""
+    from argosy.images.programs import search_program  # noqa: PLC0415 - it reads squashfs tables
+
+    return not entry.image.packages and all(
+        not _may_come_from_elsewhere(name, entry) and search_program(name, entry.image).is_missing for name in names
+    )
 
 
 def _may_come_from_elsewhere(program: str, entry: Entry) -> bool:
