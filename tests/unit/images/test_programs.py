@@ -99,18 +99,18 @@ def test_a_program_that_may_come_from_elsewhere_is_not_refused(tmp_path: Path, i
     refuse_unknown_program(("mine",), entry_of(image, Bind(str(home), str(home))))
 
 
-def test_an_image_without_a_shell_is_refused_for_a_job_and_without_python_for_torchrun(tmp_path: Path, image: Image) -> None:
+def test_an_image_without_a_shell_or_python_is_refused(tmp_path: Path, image: Image) -> None:
     with pytest.raises(UsageError, match="it has no /bin/sh"):
         refuse_without_shell(entry_of(image))
     shell = tmp_path / "with/root/usr/bin/sh"
     shell.parent.mkdir(parents=True)
     shell.touch(mode=0o755)
-    only_shell = entry_of(pack(tmp_path / "with"))
-    refuse_without_shell(only_shell)
-    with pytest.raises(UsageError, match="--launcher torchrun needs Python"):
-        refuse_without_python("torchrun", only_shell)
-    refuse_without_python("srun", only_shell)
+    refuse_without_shell(entry_of(pack(tmp_path / "with")))
     refuse_without_python("torchrun", entry_of(image))
+    without = entry_of(pack(tmp_path / "without", "-e", "usr/bin/python", "usr/bin/python3"))
+    refuse_without_python("srun", without)
+    with pytest.raises(UsageError, match="--launcher torchrun needs Python"):
+        refuse_without_python("torchrun", without)
 
 
 def test_run_refuses_a_program_that_the_image_does_not_have(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
