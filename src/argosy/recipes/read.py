@@ -14,6 +14,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, refuse_special_file
 from argosy.core.records import replace
+from argosy.core.shell import quote
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
@@ -45,6 +46,9 @@ UNDERSTOOD = (
 )
 
 POETRY = "poetry.lock"
+
+IMAGES = (".sif", ".sqsh", ".sqfs", ".squashfs")
+"""Suffixes of images."""
 
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
@@ -107,6 +111,9 @@ def _read_part(path: str, reading: _Reading) -> Part:
     for read in (_read_lock, _read_project):
         if part := read(bare, extras, reading):
             return part
+    if name.endswith(IMAGES):
+        hint = f"to add packages to it, write: --base {quote(path)}"
+        raise UsageError(f"{path} is an image, not an environment file", hint=hint)
     if name in NOT_YET:
         kind, _, hint = NOT_YET[name].partition(": ")
         raise UsageError(f"cannot read {path}: Argosy does not support {kind}", hint=hint)
@@ -118,11 +125,42 @@ def _read_part(path: str, reading: _Reading) -> Part:
     if there:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
+    if (reading.cwd / path).is_dir():
+        raise UsageError(
+            f"cannot build {path}: it is a folder without a Dockerfile, a project file or an environment file",
+            hint="write one into it, or pass the file itself; to pack a root file system: --base FOLDER",
+        )
     raise UsageError(
         f"cannot recognise {path} as an environment file by its name",
-        hint=f"supported: {UNDERSTOOD}; definition files: NAME.def, Singularity.NAME, Dockerfile.NAME; "
+        hint=_hint_by_content(path, reading)
+        or f"supported: {UNDERSTOOD}; definition files: NAME.def, Singularity.NAME, Dockerfile.NAME; "
         "an image archive: argosy images pull FILE -o NAME.sif",
     )
+
+
+PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?[ \t]*([=<>~!]=?.*)?")
+CONTENT = (
+    (r"(?im)^[ \t]*bootstrap[ \t]*:", "a definition file", ".def"),
+    (r"(?im)^[ \t]*from[ \t]+\S", "a Dockerfile", ""),
+    (r"(?m)^dependencies:", "a conda environment", ".yml"),
+)
+"""Regular expression of a text, what a file with this text seems to be, and the suffix of such files."""
+
+
+def _hint_by_content(path: str, reading: _Reading) -> str:
+    """Return what a file with an unknown name seems to be, and what to do; empty if that is not clear."""
+    text = _read_bytes(path, reading).decode(errors="replace")
+    if "\0" in text:
+        return ""
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    found = next(((kind, suffix) for pattern, kind, suffix in CONTENT if re.search(pattern, text)), None)
+    if found is None and lines and all(map(PACKAGE.fullmatch, lines)):
+        found = "a list of packages for pip", ".txt"
+    if found is None:
+        return ""
+    kind, suffix = found
+    action = f"rename it to {quote(path + suffix)}" if suffix else f"write: argosy build -f {quote(path)} ."
+    return f"it looks like {kind}; {action}"
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
@@ -242,6 +280,11 @@ def _resolve_paths(part: Part, source: Source, path: str, reading: _Reading) -> 
 
 
 def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
+    data = _read_bytes(path, reading, named_by)
+    return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
+
+
+def _read_bytes(path: str, reading: _Reading, named_by: Where | None = None) -> bytes:
     file = reading.cwd / path
     because = f"included by {named_by}" if named_by else ""
     try:
@@ -249,14 +292,13 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
         if file.is_file() and file.stat().st_size > MOST_BYTES:
             hint = "pass a requirements.txt, an environment.yml or a lock file"
             raise UsageError(f"{path} is too large for an environment file", evidence=because, hint=hint)
-        data = file.read_bytes()
+        return file.read_bytes()
     except FileNotFoundError as error:
         raise missing_file(path, reading.cwd, because) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "check the path, and that you may read the file"
         raise UsageError(f"cannot read {path}", evidence=f"{because}\n{reason}".strip(), hint=hint) from error
-    return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
 
 
 def _read_environment(path: str, reading: _Reading) -> Part:

@@ -275,13 +275,41 @@ def test_files_that_contradict_each_other_are_refused_with_both_lines(
     assert "b.yml:1" in caught.value.evidence
 
 
-@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "tox.ini", "notes.md"])
+@pytest.mark.parametrize("name", ["Dockerfile", "tox.ini", "notes.md"])
 def test_a_file_of_another_kind_is_refused_with_the_supported_ones(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("x", encoding="utf-8")
+    (tmp_path / name).write_text("x y", encoding="utf-8")
     with pytest.raises(UsageError) as caught:
         read_recipe([name], cwd=tmp_path)
     assert "environment.yml" in caught.value.hint
     assert "requirements.txt" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (b"# mine\nBootstrap: docker\nFrom: debian:12\n", "a definition file; rename it to 'the recipe.def'"),
+        (b"ARG V=12\nfrom debian:$V AS one\n", "a Dockerfile; write: argosy build -f 'the recipe' ."),
+        (b"name: mine\ndependencies:\n- numpy\n", "a conda environment; rename it to 'the recipe.yml'"),
+        (
+            b"numpy\n\n# and\nscipy>=1.2,<2\ntransformers[torch] == 4\n",
+            "packages for pip; rename it to 'the recipe.txt'",
+        ),
+        (b"numpy and scipy\n", "supported: "),
+        (b"", "supported: "),
+        (b"from x\n\0", "supported: "),
+    ],
+)
+def test_a_file_with_an_unknown_name_is_recognised_by_its_text(tmp_path: Path, text: bytes, hint: str) -> None:
+    (tmp_path / "the recipe").write_bytes(text)
+    with pytest.raises(UsageError, match="cannot recognise the recipe as an environment file") as caught:
+        read_recipe(["the recipe"], cwd=tmp_path)
+    assert hint in caught.value.hint
+
+
+def test_an_image_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is an image") as caught:
+        read_recipe(["my.sif"], cwd=tmp_path)
+    assert caught.value.hint.endswith("--base my.sif")
 
 
 def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
