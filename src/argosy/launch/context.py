@@ -95,7 +95,8 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     refuse_invalid_options(options, request.extra, request.given)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // nodes
-    demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
+    cores = wanted.ranks // nodes * max(1, wanted.cpus_per_rank)
+    demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive, cores_per_node=cores)
     partition, why = choose_partition(site, options.partition, demand)
     whole = is_whole(site, partition, demand)
     job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)

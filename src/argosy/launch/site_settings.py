@@ -97,7 +97,7 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
     if not asked.mem and not asked.mem_per_gpu:
         key = "mem_per_gpu" if target.shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
         value = getattr(site.slurm, key)
-        if value:
+        if value and (target.whole_nodes or key != "mem"):
             given[key] = value
             why = "none was requested; the site's default"
             rows.append(evident_choice(site, site.slurm, option_name(key), value, field=key, why=why))

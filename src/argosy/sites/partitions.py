@@ -10,24 +10,22 @@ from argosy.core.errors import SiteError
 from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.render import count
 from argosy.core.suggest import suggest_word
+from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.times import parse_minutes
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """The resources that a job requests of a partition.
-
-    Attributes
-    ----------
-    time
-        As given to ``--time``; empty if not given.
-    """
+    """The resources that a job requests of a partition."""
 
     nodes: int
     gpus_per_node: int = 0
     time: str = ""
+    """As given to ``--time``; empty if not given."""
     exclusive: bool = False
+    cores_per_node: int = 0
+    """Cores of all ranks of a node; 0 if they were not given."""
 
 
 def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition | None, tuple[Choice, ...]]:
@@ -49,13 +47,15 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
         raise SiteError(
             f"no partition of {site.name} allows this job",
             evidence="\n".join(f"{p.name}: {demand_refusal(p, demand)}" for p in candidates),
-            hint="request less, or submit several jobs",
+            hint=_other_partition(site, demand),
             key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
     with_gpus = [p for p in fitting if demand.gpus_per_node <= gpus_of(site, p)] or fitting
     chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
+    if chosen.whole_nodes != whole and len(fitting) < len(candidates):
+        why = "the first one that allows this job"
     row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; no partition was given")
     return chosen, (row, *_billing(site, chosen, demand))
 
@@ -66,13 +66,18 @@ def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None
     refusal = demand_refusal(partition, demand) if partition else ""
     if not refusal:
         return partition
-    fitting = [p.name for p in site.partitions if not demand_refusal(p, demand)]
     raise SiteError(
         f"the partition {asked} of {site.name} does not allow this job",
         evidence=refusal,
-        hint=f"use --partition {fitting[0]}" if fitting else "request less, or submit several jobs",
+        hint=_other_partition(site, demand),
         key=f"partitions.{asked}",
     )
+
+
+def _other_partition(site: Site, demand: Demand) -> str:
+    """Return the hint for a job that a partition does not allow."""
+    fitting = [p.name for p in site.partitions if not demand_refusal(p, demand)]
+    return f"use --partition {fitting[0]}" if fitting else "request less, or submit several jobs"
 
 
 def _unknown(site: Site, asked: str) -> Iterator[Choice]:
@@ -117,7 +122,11 @@ def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
     """Return whether a job uses or gets whole nodes, as far as the profile knows."""
     if demand.exclusive or site.slurm.whole_nodes or (partition is not None and partition.whole_nodes):
         return True
-    return partition is None and bool(site.node.gpus) and demand.gpus_per_node == site.node.gpus
+    if partition is not None:
+        return False
+    if site.node.gpus:
+        return demand.gpus_per_node == site.node.gpus
+    return 0 < len(usable_cores(site.node)) <= demand.cores_per_node
 
 
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:

@@ -237,7 +237,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     required
         Options that the site requires of every job: ``account``, ``time``.
     mem, mem_per_gpu
-        Memory to request if the user gives none.
+        Memory to request if the user gives none: of each node, for jobs on whole nodes; for each GPU of other jobs.
     whole_nodes
         Whether every job gets whole nodes.
     several_nodes_whole

@@ -11,7 +11,7 @@
 #
 # train on karolina: 1 node with 8 GPUs and 8 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
-#   partition = qgpu: the job uses whole nodes; no partition was given
+#   partition = qgpu: the first one that allows this job; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 8 nvidia GPUs; apptainer finds the driver
 #   assumed: the image is not on this machine, and is assumed to contain PyTorch

@@ -4,14 +4,14 @@
 #SBATCH --ntasks-per-node=8
 #SBATCH --cpus-per-task=16
 #SBATCH --account=project_1
-#SBATCH --partition=small
+#SBATCH --partition=standard
 #SBATCH --time=00:15:00
 #SBATCH --mem=224G
 #SBATCH --output=train-%j.out
 #
 # train on lumi-c: 2 nodes with 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
-#   partition = small: the job uses parts of nodes; no partition was given
+#   partition = standard: the job uses whole nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

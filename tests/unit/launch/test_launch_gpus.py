@@ -253,3 +253,8 @@ def test_an_image_needs_the_architecture_of_the_nodes_and_not_that_of_the_login_
     assert prepare_launch(request, session).site == "odd"
     with pytest.raises(ImageError, match="another architecture"):
         prepare_launch(replace(request, image=str(tmp_path / "amd64.sif")), session)
+
+
+def test_the_memory_of_a_whole_node_is_not_requested_for_a_part_of_one() -> None:
+    assert "--mem" not in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
+    assert "#SBATCH --mem=224G\n" in plan("lumi-c", Wanted(ranks=128, cpus_per_rank=1)).script

@@ -309,6 +309,22 @@ def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:
     assert (whole.name, part.name) == ("standard-g", "small-g")
 
 
+@pytest.mark.parametrize(
+    ("demand", "name", "why"),
+    [
+        (Demand(1, cores_per_node=8), "small", "parts of nodes"),
+        (Demand(1, cores_per_node=128), "standard", "whole nodes"),
+        (Demand(2, cores_per_node=1, exclusive=True), "standard", "whole nodes"),
+        (Demand(8, cores_per_node=1), "standard", "the first one that allows this job"),
+    ],
+)
+def test_nodes_without_gpus_are_whole_if_all_cores_are_used(demand: Demand, name: str, why: str) -> None:
+    partition, (row,) = choose_partition(read_site("lumi-c"), "", demand)
+    assert partition is not None
+    assert partition.name == name
+    assert why in row.why
+
+
 def test_a_part_of_a_node_that_is_billed_whole_is_noted() -> None:
     _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
     assert [(row.key, row.value) for row in rows] == [("billed", "8 GPUs per node")]
