@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from argosy.cli.parameters import NAMED, text_type
+from argosy.core.errors import UsageError
 from argosy.recipes.option_row import CONTAINER, GROUPS, Row, is_list, option_name, rows, types
 
 Decorated = Callable[..., Any]
@@ -24,6 +26,14 @@ class GroupedOption(click.Option):
         super().__init__(*args, **kwargs)
         self.group = group
         self.synonyms = synonyms
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value; refuse an empty one, which usually comes from an unset shell variable."""
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE and "" in (value if self.multiple else (value,)):
+            name = next(each for each in self.opts if each.startswith("--"))
+            raise UsageError(f"the value of {name} is empty", hint="check that the shell variable is set")
+        return value, source
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Convert the value; refuse ``=x``, which is the value of ``-A=x``, as in getopt."""

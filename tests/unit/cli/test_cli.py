@@ -57,11 +57,15 @@ def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "words",
-    ["run --dev-dir  x.sif -- true", "shell --dev-dir  x.sif", "wrap x.sif --prefix e -w ", "wrap update e -w "],
+    [
+        *("run --dev-dir  x.sif -- true", "shell --dev-dir  x.sif", "wrap x.sif --prefix e -w ", "wrap update e -w "),
+        *("launch --after  x.sif -- true", "launch --array= x.sif -- true", "run --with  x.sif -- true"),
+    ],
 )
-def test_an_empty_path_is_reported_as_an_unset_variable(words: str) -> None:
+def test_an_empty_value_is_reported_as_an_unset_variable(words: str) -> None:
     said = argosy(*words.split(" "))
-    assert "the path is empty" in said.stderr
+    assert " is empty\n" in said.stderr or "the path is empty" in said.stderr
+    assert "check that the shell variable is set" in said.stderr
 
 
 @pytest.mark.parametrize("words", ["cache info", "cache gc", "images ls"])
