@@ -216,6 +216,10 @@ def lies_below(path: str, folder: str) -> bool:
     return (path + "/").startswith(folder.rstrip("/") + "/")
 
 
+NOT_EXPANDED = re.compile(r"^~|\$[A-Za-z_{]")
+"""Text that a shell would have replaced."""
+
+
 def parse_bind(text: str) -> Bind:
     r"""Parse ``SRC[:DST[:ro|rw]]``; ``\:`` is a colon in a path.
 
@@ -231,6 +235,12 @@ def parse_bind(text: str) -> Bind:
             f"invalid bind mount {text!r}",
             evidence="the form is SRC[:DST[:ro]]",
             hint="the only option is ro; write a colon in a path as \\:",
+        )
+    if NOT_EXPANDED.search(source) and not os.path.lexists(source):
+        raise UsageError(
+            f"invalid bind mount {text!r}",
+            evidence=f"there is no {source!r}: only a shell replaces ~ and $NAME, and not between single quotes",
+            hint="write the full path",
         )
     if target and not target.startswith("/"):
         raise UsageError(

@@ -253,6 +253,18 @@ def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, tar
     assert plan_binds(ContainerRequest(binds=(parse_bind(text),), contain=True), host) == (Bind(source, target),)
 
 
+@pytest.mark.parametrize("text", ["~/data:/data", "~", "$SCRATCH/x:/x", "/work/${USER}/x"])
+def test_a_source_that_only_a_shell_would_expand_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="invalid bind mount") as caught:
+        parse_bind(text)
+    assert caught.value.hint == "write the full path"
+
+
+def test_a_source_may_have_a_dollar_or_a_tilde_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a$b~").mkdir()
+    assert parse_bind(f"{tmp_path}/a$b~").source == f"{tmp_path}/a$b~"
+
+
 def test_a_relative_target_of_a_bind_mount_is_refused() -> None:
     with pytest.raises(UsageError, match="invalid bind mount"):
         parse_bind("/scratch/a:b")
