@@ -10,6 +10,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
+from argosy.host.gpus import VENDOR_MODES
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
@@ -105,7 +106,8 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if options.exclusive else ""
     shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus, share=share)
     if not request.no_check:
-        refuse_memory(options.mem, job_site)
+        refuse_memory(options, shape, job_site)
+        _refuse_other_vendor(request.container.gpu, job_site)
         _refuse_reserved_cores(shape, job_site)
     exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, job_site)
     if exclusive:
@@ -123,15 +125,20 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
 
 
 def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
-    """Warn about ranks for another machine, for example of a project file, in a job that gets all GPUs by default."""
+    """Warn about ranks for another machine, for example of a project file: some GPUs idle, or ranks share one.
+
+    Fewer ranks are doubtful only if the job gets all GPUs by default.
+    """
     ranks, gpus = request.wanted.ranks, shape.gpus_per_node
-    meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
-    if meant or not (ranks and request.why_gpus and shape.ranks_per_node < gpus):
-        return ()
     each = gpus * max(1, site.node.devices_per_gpu)
+    meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
+    is_few, is_many = bool(request.why_gpus) and shape.ranks_per_node < gpus, shape.ranks_per_node > each
+    if meant or not (ranks and gpus and (is_few or is_many)):
+        return ()
+    unit = "GPU" if each == gpus else "stack of a GPU"
     why = (
-        f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}; "
-        f"for a rank per GPU: --ranks {each * shape.nodes}"
+        f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}"
+        f"{', so some share one' if is_many else ''}; for a rank per {unit}: --ranks {each * shape.nodes}"
     )
     if {"ranks", "ranks_per_node"} & set(request.given):
         why = f"{why}, or remove the number of ranks from argosy.toml"
@@ -200,7 +207,7 @@ def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
     )
 
 
-def refuse_memory(asked: str, site: Site) -> None:
+def refuse_memory(options: JobOptions, shape: Shape, site: Site) -> None:
     """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
 
     Raises
@@ -208,13 +215,34 @@ def refuse_memory(asked: str, site: Site) -> None:
     UsageError
         If the profile contains the memory of a node, and it is less.
     """
-    available = site.node.memory_mb
-    if available and parse_megabytes(asked) > available:
+    available, gpus = site.node.memory_mb, max(1, shape.gpus_per_node)
+    for option, asked, times in (("--mem", options.mem, 1), ("--mem-per-gpu", options.mem_per_gpu, gpus)):
+        if available and asked and parse_megabytes(asked) * times > available:
+            most = f"use at most {option} {available // 1024 // times}G"
+            of_all = f" for each of {count(gpus, 'GPU')}" if times > 1 else ""
+            raise UsageError(
+                f"a node of {site.name} does not have {asked} of memory{of_all} for a job",
+                evidence=f"{option} {asked}; a node has {available // 1024} GiB for jobs",
+                hint=f"{most}, or --mem 0 for all memory of a node; --no-check plans the job anyway",
+                key="node.memory_mb",
+            )
+
+
+def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
+    """Refuse GPUs of another vendor than those of the site: each node would stop the job.
+
+    Raises
+    ------
+    UsageError
+        If the mode is for the GPUs of another vendor.
+    """
+    vendor = next((name for name, mode in VENDOR_MODES.items() if mode is asked), "")
+    if vendor and site.node.gpu_vendor not in {"", vendor}:
         raise UsageError(
-            f"a node of {site.name} does not have {asked} of memory for a job",
-            evidence=f"--mem {asked}; a node has {available // 1024} GiB for jobs",
-            hint=f"use at most --mem {available // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
-            key="node.memory_mb",
+            f"--gpu {asked} is for GPUs that {site.name} does not have",
+            evidence=f'its profile: gpu_vendor = "{site.node.gpu_vendor}"',
+            hint="omit --gpu; --no-check plans the job anyway",
+            key="node.gpu_vendor",
         )
 
 

@@ -258,3 +258,23 @@ def test_an_image_needs_the_architecture_of_the_nodes_and_not_that_of_the_login_
 def test_the_memory_of_a_whole_node_is_not_requested_for_a_part_of_one() -> None:
     assert "--mem" not in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
     assert "#SBATCH --mem=224G\n" in plan("lumi-c", Wanted(ranks=128, cpus_per_rank=1)).script
+
+
+def test_gpus_of_another_vendor_are_refused() -> None:
+    with pytest.raises(UsageError, match="--gpu nv is for GPUs that lumi-g does not have"):
+        plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NV)
+    plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.ROCM)
+
+
+@pytest.mark.parametrize(
+    ("site", "ranks", "said"),
+    [
+        ("lumi-g", 16, "16 ranks on a node with 8 GPUs, so some share one; for a rank per GPU: --ranks 8"),
+        ("lumi-g", 8, ""),
+        ("dawn", 8, ""),
+        ("dawn", 16, "16 ranks on a node with 4 GPUs, so some share one; for a rank per stack of a GPU: --ranks 8"),
+    ],
+)
+def test_ranks_that_share_a_gpu_are_doubtful(site: str, ranks: int, said: str) -> None:
+    choices = plan(site, Wanted(nodes=1, ranks=ranks)).choices
+    assert [row.why for row in choices if row.key == "--ranks"] == [said] * bool(said)

@@ -586,11 +586,14 @@ def test_a_time_limit_that_looks_like_hours_is_doubtful() -> None:
 
 def test_more_memory_than_a_node_has_is_refused() -> None:
     site = replace(FULL, node=replace(FULL.node, memory_mb=491520))
-    refuse_memory("480G", site)
-    refuse_memory("0", site)
-    refuse_memory("600G", FULL)
+    for options in (JobOptions(mem="480G"), JobOptions(mem="0"), JobOptions(mem_per_gpu="60G")):
+        refuse_memory(options, Shape(1, 8, 8), site)
+    refuse_memory(JobOptions(mem="600G"), Shape(1, 8, 8), FULL)
+    with pytest.raises(UsageError, match="100G of memory for each of 8 GPUs") as caught:
+        refuse_memory(JobOptions(mem_per_gpu="100G"), Shape(1, 8, 8), site)
+    assert "at most --mem-per-gpu 60G" in caught.value.hint
     with pytest.raises(UsageError, match="does not have 600G") as caught:
-        refuse_memory("600G", site)
+        refuse_memory(JobOptions(mem="600G"), Shape(1, 8, 8), site)
     assert "--mem 480G" in caught.value.hint
 
 
