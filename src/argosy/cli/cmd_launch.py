@@ -107,6 +107,8 @@ def _launch(
     if dry_run or script is not None:
         plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
         _note_doubts(plan, session)
+        if smoke_first:
+            session.reporter.note("this is the job; its smoke run comes first: see it with --smoke --dry-run")
         return show_plan(plan, script, as_json=as_json)
     if not request.image.startswith(BARE_PREFIX):
         from argosy.runtimes.run import note_dropped

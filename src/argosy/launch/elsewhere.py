@@ -57,8 +57,18 @@ def from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
 
     The job starts in the folder from which it is submitted, or in ``--chdir`` below it.  Its container has this folder,
     so that binds below it are not needed.
+
+    Raises
+    ------
+    UsageError
+        If the folder of the program is relative.
     """
     options, container = request.options, request.container
+    if container.workdir and not container.workdir.startswith("/"):
+        raise UsageError(
+            f"the folder of --workdir {container.workdir} is known only where the job is submitted",
+            hint="write an absolute path",
+        )
     chdir = _relative(options.chdir, folder, folder)
     job_folder = folder if chdir.startswith("/") or not chdir else options.chdir
     output, error = (

@@ -156,7 +156,9 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             warning=resume.signal if resume else "",
         )
     )
-    container = with_variables(facts.container, (*RENDEZVOUS, *facts.container.entry.variables))
+    given = facts.container.entry.variables
+    rendezvous = (each for each in RENDEZVOUS if each.name not in {variable.name for variable in given})
+    container = with_variables(facts.container, (*rendezvous, *given))
     refuse_too_long(container, started.command, host.environment)
     return SlurmFacts(
         script=_script_facts(facts, container, started),

@@ -127,7 +127,8 @@ class LaunchOptions(ContainerOptions, total=False):
         f"Requeue the job at its time limit, at most N times (default {RESTARTS}).",
         "[N]", field="restarts", bare=RESTARTS)]
     checkpoint: Annotated[str, Row(SLURM,
-        "File or folder that the program writes; --resume requeues only after a new one.", "PATH", path=True)]
+        "File or folder that the program writes; --resume requeues only after a new one. %a is the task of an array.",
+        "PATH", path=True)]
     mail_type: Annotated[str, _slurm(
         "Events to send mail for, for example END,FAIL. [Slurm: --mail-type]",
         "LIST", synonyms=("--mail",), config=True)]
@@ -141,8 +142,8 @@ class LaunchOptions(ContainerOptions, total=False):
     image_has: Annotated[str, Row(CONTAINER,
         "Versions in an image that is not on this machine, for example torch=2.7,rocm=6.2.", "LIST")]
     no_check: Annotated[bool, Row(CONTAINER,
-        "Launch even if the image does not fit the program or the GPUs, the job does not fit the site's nodes, or "
-        "another job writes its checkpoint.")]
+        "Launch even if the image does not fit the program or the GPUs, the job needs more memory or cores than the "
+        "site's nodes have, or another job writes its checkpoint.")]
     output: Annotated[str, Row(OUTPUT,
         "File for the output; %j is the job id, %x the job's name. [Slurm: --output]",
         "FILE", "-o", record="slurm", path=True)]

@@ -6,7 +6,7 @@
 #SBATCH --cpus-per-task=2
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 nodes with 2 ranks on each.
+# train on lab: 1 to 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   cores per rank = 1: Slurm's default; --cpus-per-rank requests more of the 8 cores of a node
 #   launcher = torchrun: a Python program, and the image has torch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.model import ContainerRequest, GpuMode
+from argosy.core.model import ContainerRequest, GpuMode, Variable
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
@@ -278,3 +278,20 @@ def test_gpus_of_another_vendor_are_refused() -> None:
 def test_ranks_that_share_a_gpu_are_doubtful(site: str, ranks: int, said: str) -> None:
     choices = plan(site, Wanted(nodes=1, ranks=ranks)).choices
     assert [row.why for row in choices if row.key == "--ranks"] == [said] * bool(said)
+
+
+def test_a_port_of_the_user_replaces_the_one_of_the_script() -> None:
+    container = ContainerRequest(variables=(Variable("MASTER_PORT", "1234"),))
+    request = LaunchRequest(
+        "train.sif", ("python", "x.py"), "lumi-g", Wanted(nodes=2), container=container, options=JobOptions(account="a")
+    )
+    script = prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
+    assert [line.strip() for line in script.splitlines() if "_MASTER_PORT=" in line] == [
+        "export SINGULARITYENV_MASTER_PORT=1234  # requested"
+    ]
+
+
+def test_a_relative_folder_of_the_program_is_refused_for_a_job_elsewhere() -> None:
+    request = LaunchRequest("train.sif", ("python", "x.py"), "lumi-g", container=ContainerRequest(workdir="rel"))
+    with pytest.raises(UsageError, match="--workdir rel is known only where the job is submitted"):
+        prepare_launch(request, laptop(), purpose=Purpose.SHOW)

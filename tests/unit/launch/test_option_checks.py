@@ -145,6 +145,7 @@ def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_oth
 
 def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
     made = plan(elastic="2:4")
+    assert ": 2 to 4 nodes with " in made.script
     assert {"--nodes=2-4", "--no-kill"} <= set(made.directives)
     assert '"--nnodes=2:$argosy_nodes"' in made.script
     assert "--no-kill --kill-on-bad-exit=0" in made.script
@@ -317,7 +318,7 @@ def test_a_smoke_run_takes_two_nodes_for_three_minutes_in_the_test_partition() -
         wanted=Wanted(nodes=8, ranks=32, cpus_per_rank=7),
         options=JobOptions(time="1-0", array="0-9", account="a"),
         restarts=3,
-        checkpoint="/c",
+        checkpoint="/c-%a",
     )
     assert asked.wanted == Wanted(nodes=2, ranks=8, cpus_per_rank=7)
     assert asked.options == JobOptions(time="00:03:00", partition="dev", account="a")
@@ -970,3 +971,9 @@ def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -
     with pytest.raises(UsageError) as refused:
         plan(HERE, wanted=Wanted(nodes=2), given={"site": ("local", "argosy.toml:9")})
     assert f"the site is '{HERE.name}' (argosy.toml:9), which" in refused.value.evidence
+
+
+def test_a_word_that_torchrun_would_start_as_the_program_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot pass 'max' to torchrun"):
+        plan(launcher_arguments=("--max-restarts=3", "max"), launcher="torchrun")
+    plan(launcher_arguments=("--max-restarts", "3"), launcher="torchrun")

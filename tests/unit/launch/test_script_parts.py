@@ -32,6 +32,7 @@ from argosy.launch.script.parts import (
     render_modules,
     render_rendezvous,
     render_requeue,
+    render_resume_check,
     script_shell,
 )
 from argosy.launch.submit import submission_environment
@@ -248,6 +249,20 @@ def test_a_warning_before_the_job_starts_is_refused() -> None:
     with pytest.raises(UsageError, match="leaves no time to compute: the ranks are warned 120 s before the limit"):
         plan_resume(2, "/x", JobOptions(time="2"))
     assert plan_resume(2, "/x", JobOptions(time="2", signal="USR2@100"))
+
+
+def test_each_task_of_an_array_has_its_own_checkpoint() -> None:
+    with pytest.raises(UsageError, match="needs %a") as caught:
+        plan_resume(2, "/x/last.pt", JobOptions(array="0-3"))
+    assert "--checkpoint last-%a.pt" in caught.value.hint
+    resume = plan_resume(2, "/x y/$a-%a.pt", JobOptions(array="0-3"))
+    assert resume is not None
+    (line,) = [line for line in render_resume_check(resume) if line.startswith("resume_from")]
+    env = {"SLURM_ARRAY_TASK_ID": "7", "PATH": "/usr/bin:/bin"}
+    said = subprocess.run(
+        ["/bin/sh", "-c", f'resume_from() {{ echo "$1"; }}; {line}'], env=env, capture_output=True, check=True
+    )
+    assert said.stdout == b"/x y/$a-7.pt\n"
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -173,6 +174,12 @@ def _names_of_torchrun(words: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _refuse_planned(spec: LauncherSpec) -> None:
     """Refuse options of torchrun that would contradict the plan."""
+    for before, word in pairwise(("", *spec.extra)):
+        if not word.startswith("-") and (not before.startswith("-") or "=" in before):
+            raise UsageError(
+                f"cannot pass {word!r} to torchrun: it would be started as the program",
+                hint="write an option of torchrun, for example --torchrun-arg=--max-restarts=3",
+            )
     names = dict(_names_of_torchrun(spec.extra))
     for word, name in names.items():
         ours = PLANNED.get(name, "")

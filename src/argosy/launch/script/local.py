@@ -84,12 +84,19 @@ def render_script(facts: ScriptFacts) -> str:
     return "\n".join(["#!/bin/sh", *render_head(facts), *render_program(main, helpers)]) + "\n"
 
 
-def render_head(facts: ScriptFacts) -> Iterator[str]:
-    """Render the comments in the head of a script: its shape, and the reasons of its main choices."""
+def render_head(facts: ScriptFacts, *, least_nodes: int = 0) -> Iterator[str]:
+    """Render the comments in the head of a script: its shape, and the reasons of its main choices.
+
+    Parameters
+    ----------
+    least_nodes
+        The fewest nodes with which an elastic job continues; 0 for other jobs.
+    """
     shape = facts.shape
     gpus = f"{count(shape.gpus_per_node, 'GPU')} and " if shape.gpus_per_node else ""
     each = f"{gpus}{count(shape.ranks_per_node, 'rank')}"
-    nodes = f"1 node with {each}" if shape.nodes == 1 else f"{shape.nodes} nodes with {each} on each"
+    nodes = f"{least_nodes} to {shape.nodes}" if least_nodes else str(shape.nodes)
+    nodes = f"1 node with {each}" if shape.nodes == 1 else f"{nodes} nodes with {each} on each"
     yield "#"
     yield f"# {as_comment(facts.name)} on {facts.site}: {nodes}."
     yield f"# Written by Argosy {VERSION}; it runs without Argosy. The reason for each value: argosy explain"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice
-from argosy.core.shell import ShellExpr, Word, quote, read_shell
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, quote, read_shell
 from argosy.launch.script.helpers import render_call
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
@@ -158,8 +158,9 @@ class Resume(msgspec.Struct, frozen=True):
 
     restarts: int
     """Maximum number of restarts."""
-    checkpoint: str
-    """File or folder that the program writes; relative to the job's folder only in a dry run for another machine."""
+    checkpoint: Word
+    """File or folder that the program writes; relative to the job's folder only in a dry run for another machine. Each
+    task of an array has its own."""
     signal: str = SIGNAL
     grace: int = GRACE
     """Signal that warns the ranks, and seconds before the time limit."""
@@ -176,7 +177,8 @@ def plan_resume(restarts: int, checkpoint: str, options: JobOptions) -> Resume |
     Raises
     ------
     UsageError
-        If only one of ``--resume`` and ``--checkpoint`` is given, or the warning comes before the job starts.
+        If only one of ``--resume`` and ``--checkpoint`` is given, the warning comes before the job starts, or the tasks
+        of an array would write one checkpoint.
     """
     if not restarts and not checkpoint:
         return None
@@ -194,7 +196,20 @@ def plan_resume(restarts: int, checkpoint: str, options: JobOptions) -> Resume |
             f"--time {options.time} leaves no time to compute: the ranks are warned {grace} s before the limit",
             hint=f"use a longer --time, or a later warning: --signal {signal}@SECONDS",
         )
-    return Resume(restarts, checkpoint, signal, grace)
+    return Resume(restarts, _of_task(checkpoint) if options.array else checkpoint, signal, grace)
+
+
+def _of_task(checkpoint: str) -> ShellExpr:
+    """Return the checkpoint of a task of an array: ``%a`` is its number, as in Slurm's names of output files."""
+    if "%a" not in checkpoint:
+        path = PurePosixPath(checkpoint)
+        raise UsageError(
+            "--array with --resume needs %a, the number of the task, in --checkpoint",
+            evidence=f"all tasks would write {checkpoint}, and each would take the progress of the others for its own",
+            hint=f"for example --checkpoint {quote(f'{path.stem}-%a{path.suffix}')}; the program knows the number by "
+            "SLURM_ARRAY_TASK_ID",
+        )
+    return ShellExpr(in_double_quotes(checkpoint).replace("%a", "${SLURM_ARRAY_TASK_ID}"))
 
 
 def resume_directives(resume: Resume) -> Iterator[str]:

@@ -58,7 +58,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     lines = [
         f"#!{script_shell(facts.site.modules)}",
         *map(render_directive, directives(facts)),
-        *render_head(facts.script),
+        *render_head(facts.script, least_nodes=facts.least_nodes),
         *render_program(main, merge_helpers(own, helpers, before)),
     ]
     return "\n".join(lines) + "\n"
