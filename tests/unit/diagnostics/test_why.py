@@ -204,6 +204,13 @@ def test_the_usual_reasons_of_a_cause_follow_it_one_in_each_line() -> None:
     )
 
 
+def test_a_message_that_is_longer_than_expected_fills_no_name() -> None:
+    """Blank lines between the lines of a log make its messages longer."""
+    known = Signature(name="part", match=r"no part(?:[^\n]*\n)+?name: (?P<name>\w+)", cause="lost ({name})", fix="-")
+    (found,) = find_errors("no part" + "\n" * 20 + "name: x\n", (known,))
+    assert found.cause == "lost"
+
+
 @pytest.mark.parametrize(
     ("log", "cause"),
     [

@@ -8,7 +8,56 @@ from argosy.diagnostics.why.signatures import read_signatures
 SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
+PMIX = """\
+A requested component was not found, or was unable to be opened.  This
+PMIX stopped checking at the first component that it did not find.
+
+Host: n1
+Framework: psec
+Component: munge
+"""
+
 CAUSES = [
+    ("nvcc-host-compiler", "#error -- unsupported GNU version! gcc 4.5 and up are not supported!"),
+    (
+        "conda-checksum",
+        "ChecksumMismatchError: Conda detected a mismatch between the expected content and downloaded content",
+    ),
+    ("conda-ssl", r"""(Caused by SSLError("Can\'t connect to HTTPS URL because the SSL module is not available."))"""),
+    ("vllm-memory", "peak memory takes 1.42GiB; the rest of the memory reserved for KV Cache is -1.05GiB."),
+    ("vllm-memory", "INFO 02-26 09:54:05 executor_base.py:111] # cuda blocks: 0, # CPU blocks: 4681"),
+    ("mpi-daemons", "prterun was unable to reliably start one or more daemons."),
+    ("wrf-ranks", "  For domain  1 , the domain size is too small for this many processors, or the decomposition"),
+    ("wrf-boundary", " ---- ERROR: Ran out of valid boundary conditions in file wrfbdy_d01"),
+    ("metgrid-missing", "ERROR: Missing values encountered in interpolated fields. Stopping."),
+    (
+        "hip-by-gcc",
+        "c++: error: unrecognized command line option '--offload-arch=gfx900'; did you mean '--offload-abi=ilp32'?",
+    ),
+    (
+        "hip-clang-missing",
+        'Can\'t exec "/opt/rocm/llvm/bin/clang++": No such file or directory at /opt/rocm/bin/hipconfig line 141.',
+    ),
+    ("offload-archs", "clang-12: error: Invalid offload arch combinations: gfx900 and gfx900:xnack-"),
+    (
+        "code-object-version",
+        "fatal error: error in backend: gfx12-generic is only available on code object version 6 or better",
+    ),
+    ("slurm-freezer", "[2020-07-09T09:55:38.584] error: cgroup namespace 'freezer' not mounted. aborting"),
+    ("slurm-low-memory-node", "Reason=Low RealMemory [root@2026-01-02T03:04:05]"),
+    (
+        "domain-decomposition",
+        "The box size in direction X (2.4) is too small for a cut-off of 1.0 with 2 domain decomposition cells",
+    ),
+    ("lammps-reaxff-lists", "ERROR: step10-not enough space for bonds! total=5200 allocated=5000"),
+    ("driver-other-owner", "[188497.595099] NVRM: No NVIDIA graphics adapter probed!"),
+    ("driver-dkms", "Error! Bad return status for module build on kernel: 5.8.0-43-generic (x86_64)"),
+    ("ssh-closed", "kex_exchange_identification: read: Connection reset by peer"),
+    (
+        "apt-key-gnupg",
+        "E: gnupg, gnupg2 and gnupg1 do not seem to be installed, but one of them is required for this operation",
+    ),
+    ("pmix-component", PMIX),
     ("libdevice", "  (0) Not found: ./bin/ptxas not found"),
     ("ray-resources", " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups"),
     ("json-broken", "Exception: expected value at line 1 column 1"),

@@ -280,7 +280,7 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
     if "(?P<" not in signature.match:
         return {}
     match = re.search(signature.match, text, re.MULTILINE)
-    found = match.groupdict("") if match else {}
+    found = match.groupdict("") if match else dict.fromkeys(re.compile(signature.match).groupindex, "")
     return {name: " ".join(_short(value).strip(" :").rstrip(" .:").split()) for name, value in found.items()}
 
 
