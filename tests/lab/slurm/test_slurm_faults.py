@@ -263,15 +263,16 @@ def test_jobs_shows_why_jobs_wait_and_queues_shows_free_nodes(desk: Desk) -> Non
     assert desk.argosy("jobs", "show", "999999", check=False).code == 2
 
 
-def test_a_job_waits_for_another_and_array_tasks_have_outputs_of_their_own(desk: Desk) -> None:
+def test_a_job_waits_for_another_and_array_tasks_have_outputs_and_checkpoints_of_their_own(desk: Desk) -> None:
     first = desk.submit("--name", "first", command=("sh", "-c", "echo 1 > order"))
-    command = ("sh", "-c", 'cat order; echo "$SLURM_ARRAY_TASK_ID"')
-    array = desk.submit("--after", first, "--array", "3-4", "--output", "%A_%a.out", command=command)
+    command = ("sh", "-c", 'cat order; echo "$SLURM_ARRAY_TASK_ID"; ls saved-$SLURM_ARRAY_TASK_ID.argosy-*')
+    options = ("--after", first, "--array", "3-4", "--output", "%A_%a.out", "--resume", "--checkpoint", "saved-%a")
+    array = desk.submit(*options, "--time", "10", command=command)
     assert desk.wait(first) == "COMPLETED"
     assert desk.wait(array) == "COMPLETED"
     for number in (3, 4):
         text = (desk.here / f"{array}_{number}.out").read_text()
-        assert text.startswith(f"1\n{number}\n")
+        assert text.startswith(f"1\n{number}\nsaved-{number}.argosy-")
         assert "verdict: ranks: 1 of 1 on 1 node" in text
 
 
