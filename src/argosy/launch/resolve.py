@@ -279,9 +279,7 @@ def _open_at_nodes(
 ) -> tuple[Host, ContainerPlan]:
     """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
     job_host = with_validated_overlay(site, job_host, wanted.runtime)
-    container = open_container(
-        wanted, request.image, replace(session, host=job_host), command=command, dry=dry, site=site
-    )
+    container = open_container(wanted, request.image, session, command=command, dry=dry, site=site, job_host=job_host)
     return job_host, left_to_nodes(container)
 
 

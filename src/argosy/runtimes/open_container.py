@@ -58,6 +58,7 @@ def open_container(
     command: tuple[str, ...] = (),
     dry: bool = False,
     site: Site | None = None,
+    job_host: Host | None = None,
 ) -> ContainerPlan:
     """Open an image and plan its container; unpack the image if the runtime cannot mount it.
 
@@ -69,19 +70,23 @@ def open_container(
         Whether to plan only, without unpacking.
     site
         The site whose profile says how to enter its images; None for the sites of this machine.
+    job_host
+        The machine that starts the container; None for this one, whose programs read and convert the image.
 
     Raises
     ------
     ArgosyError
         See `find_image`, `open_image` and `plan_container`.
     """
+    host = job_host or session.host
     named = fileless_image(reference, request.runtime)
     if named is not None and request.signed_by:
         _refuse_unverified(reference, named, request.runtime)
     if named is not None and named.kind is ImageKind.HOST:
-        return plan_container(request, named, session.host)
-    wanted = replace(request, binds=(*plan_command_binds(command, request, session.host), *request.binds))
-    host = _with_links(session.host, wanted)
+        return plan_container(request, named, host)
+    wanted = replace(request, binds=(*plan_command_binds(command, request, host), *request.binds))
+    host = _with_links(host, wanted)
+    session = replace(session, host=replace(session.host, arch=host.arch))
     if named is not None:
         return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
     opened = inspect_squashfs(open_image(find_image(reference, with_images_of(site, session))), session)
