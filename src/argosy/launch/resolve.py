@@ -32,6 +32,7 @@ from argosy.launch.elsewhere import (
     from_submit_folder,
     is_elsewhere,
     is_here,
+    must_be_file,
     with_image_of_folder,
 )
 from argosy.launch.image_checks import (
@@ -231,6 +232,8 @@ def _assume_job(
     job_host = assume_host(site, job_host, wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
         job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=(), dry=True)
+        if purpose is not Purpose.SHOW and container.entry.image.reference:
+            raise must_be_file(request.image, site)
         if purpose is Purpose.SHOW:
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:

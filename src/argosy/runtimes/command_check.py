@@ -253,7 +253,7 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
         return
     raise UsageError(
         f"cannot run {program}: the image has no such program",
-        evidence=f"no folder of {entry.image.path} has an executable file {name}",
+        evidence=f"no folder of {entry.image.shown} has an executable file {name}",
         hint=_hint(name, command, search.others),
     )
 
@@ -263,7 +263,7 @@ def refuse_without_shell(entry: Entry) -> None:
     if _lacks(("sh",), entry):
         raise UsageError(
             "cannot launch this image in a job: it has no /bin/sh",
-            evidence=f"no folder of {entry.image.path} has an executable file sh",
+            evidence=f"no folder of {entry.image.shown} has an executable file sh",
             hint="use an image with a shell; 'argosy run' also starts images without one",
         )
 
@@ -273,7 +273,7 @@ def refuse_without_python(launcher: str, entry: Entry) -> None:
     if launcher in OF_PYTHON and _lacks(("python", "python3"), entry):
         raise UsageError(
             f"--launcher {launcher} needs Python, which this image does not contain",
-            evidence=f"no folder of {entry.image.path} has an executable file python or python3",
+            evidence=f"no folder of {entry.image.shown} has an executable file python or python3",
             hint="use --launcher srun, mpi or none for a program that is not written in Python, or another image",
         )
 
