@@ -192,6 +192,23 @@ def must_be_file(reference: str, site: Site) -> UsageError:
     )
 
 
+def refuse_unpacked_elsewhere(container: ContainerPlan, site: Site) -> None:
+    """Refuse a runtime that starts unpacked images: this machine cannot unpack an image file for the site.
+
+    Raises
+    ------
+    UsageError
+        If the runtime needs the image unpacked.
+    """
+    runtime, image = container.runtime, container.entry.image
+    if runtime.traits.unpacks and image.kind in {ImageKind.SIF, ImageKind.SQUASHFS}:
+        raise UsageError(
+            f"cannot plan a job with {runtime.name} for {site.name} on this machine",
+            evidence=f"it starts unpacked images, and only a machine of the site that has {image.shown} can unpack it",
+            hint=f"use argosy launch at {site.name}, or choose another runtime with --runtime",
+        )
+
+
 def _pulled_name(reference: str, suffix: str = ".sif") -> str:
     """Return the name of a file for an image, in the submit folder."""
     from argosy.images.registry.references import file_for  # noqa: PLC0415 - most images are files

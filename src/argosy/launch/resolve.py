@@ -33,6 +33,7 @@ from argosy.launch.elsewhere import (
     is_elsewhere,
     is_here,
     must_be_file,
+    refuse_unpacked_elsewhere,
     with_image_of_folder,
 )
 from argosy.launch.image_checks import (
@@ -238,6 +239,7 @@ def _assume_job(
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
         container = assume_container(request, wanted, site, job_host, purpose, remote_image=remote_image)
+    refuse_unpacked_elsewhere(container, site)
     return job_host, _checked_torch(request, container, site, job_host, session, Purpose.SHOW)
 
 

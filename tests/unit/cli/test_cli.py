@@ -650,6 +650,14 @@ def test_the_head_of_a_gpu_job_never_says_gpu_none(site: str) -> None:
     assert "cores per rank = 0" not in head
 
 
+@pytest.mark.parametrize("runtime", ["bwrap", "podman"])
+def test_a_runtime_that_needs_an_unpacked_image_is_refused_on_a_machine_that_is_not_the_site(runtime: str) -> None:
+    said = dry_run("--site", "lumi-g", "--runtime", runtime, "--gpu", "none", image="mine.sif")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"cannot plan a job with {runtime} for lumi-g on this machine" in said.stderr
+    assert "choose another runtime with --runtime" in said.stderr
+
+
 def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(tmp_path: Path) -> None:
     fetched = "docker://registry.invalid/torch"
     shown = dry_run("--site", "lumi-g", "--gpus-per-node", "8", image=fetched)
