@@ -49,11 +49,11 @@ from argosy.launch.site_settings import container_at_site, parse_torch_version, 
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import (
     refuse_host_program,
-    refuse_missing_binds,
     refuse_missing_program,
     refuse_no_image,
     refuse_no_program,
     refuse_unknown_program,
+    refuse_unusable_binds,
     refuse_without_python,
     refuse_without_shell,
 )
@@ -193,7 +193,7 @@ def _resolve_local(
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
     wanted = _with_written_folders(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
-    refuse_missing_binds(request.container)  # the folder for logs is created later
+    refuse_unusable_binds(request.container)  # the folder for logs is created later
     if purpose is Purpose.START and not request.no_check:
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
