@@ -211,6 +211,11 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
             "--detach and --dev cannot be used together",
         ),
         (
+            ("run", "x.sif", "--dev", "--with", "rich", "--", "true"),
+            125,
+            "install it in the writable image: argosy run x.sif --dev -- pip install rich\n",
+        ),
+        (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
             125,
             "in the allocation: bash job.sh",
