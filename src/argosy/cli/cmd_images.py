@@ -335,7 +335,7 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
     from argosy.builder.freeze import compare_images, render_files
 
     found = compare_images(one, other, open_session(quiet=True))
-    same = [] if found.changes or found.files else ["the same contents over the same base"]
+    same = [] if found.changes or found.files else ["the same contents over the same base, as both images record"]
     lines = (*found.notes, *found.changes, *render_files(found.files), *same)
     print_report(found, "\n".join(map(str, lines)), as_json=as_json)
 
