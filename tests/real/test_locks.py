@@ -320,7 +320,12 @@ def test_diff_shows_the_packages_that_differ_between_two_images(shop: Shop) -> N
     assert ("+", f"{site}/another") in files
     assert ("~", f"{site}/tinypkg/__init__.py") in files
     assert ("+", f"{site}/another/__init__.py") not in files
-    assert shop.argosy("images", "diff", one, one).out == "the same contents over the same base\n"
+    damaged = bytearray(one.read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    two.write_bytes(damaged)
+    assert (
+        shop.argosy("images", "diff", one, two).out == "the same contents over the same base, as both images record\n"
+    )
     frozen = json.loads(shop.argosy("images", "freeze", shop.base).out)
     kinds = {package["name"]: package["kind"] for package in frozen["packages"]}
     assert kinds["libc6"] == "deb"

@@ -26,9 +26,8 @@ from argosy.core.records import replace
 from argosy.core.redact import redact, without_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
-from argosy.images.find import find_image
+from argosy.images.find import find_image, open_named
 from argosy.images.flat import FlatLayer, layer_source
-from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
@@ -274,7 +273,7 @@ def compare_images(one: str, other: str, session: Session) -> ImageDifference:
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
         return ImageDifference(changes, ())
-    opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
+    opened = [open_named(name, session) for name in (one, other)]
     layers = [layer for each in opened if (layer := layer_source(each.image))]
     if len(layers) < len(opened):
         note = "files were not compared: one of the images has no layer that can be separated from its base"

@@ -15,9 +15,8 @@ from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.render import count, render_size
 from argosy.images.describe import describe_image, render_age, render_description
-from argosy.images.find import find_image
+from argosy.images.find import open_named
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
-from argosy.images.open import inspect_squashfs, open_image
 
 ADD_HINT = "add one with: argosy images pull docker://NAME, or for a file: argosy images pull FILE NAME"
 
@@ -264,7 +263,7 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
 def info(image: str, *, as_json: bool) -> None:
     """Describe IMAGE: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
-    description = describe_image(inspect_squashfs(open_image(find_image(image, session)), session))
+    description = describe_image(open_named(image, session))
     print_report(description, render_description(description), as_json=as_json)
 
 
@@ -336,7 +335,7 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
     from argosy.builder.freeze import compare_images, render_files
 
     found = compare_images(one, other, open_session(quiet=True))
-    same = [] if found.changes or found.files else ["the same contents over the same base"]
+    same = [] if found.changes or found.files else ["the same contents over the same base, as both images record"]
     lines = (*found.notes, *found.changes, *render_files(found.files), *same)
     print_report(found, "\n".join(map(str, lines)), as_json=as_json)
 

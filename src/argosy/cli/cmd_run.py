@@ -25,6 +25,7 @@ from argosy.cli.parameters import COMMAND, IMAGE, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict
 from argosy.core.session import Session
+from argosy.core.shell import join
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.recipes.option_row import CONTAINER
 from argosy.runtimes import run as runner
@@ -106,6 +107,13 @@ def _start(
     is_writable = dev or dev_folder is not None
     if detach and is_writable:
         raise UsageError("--detach and --dev cannot be used together", hint="start with --dev in tmux or screen")
+    if packages and is_writable:
+        instead = join((image, "--dev", "--", "pip", "install", *packages))
+        raise UsageError(
+            "--with and --dev cannot be used together",
+            evidence="--with builds another image, which would not have the changes that --dev keeps for this one",
+            hint=f"install it in the writable image: argosy run {instead}",
+        )
     session = open_session(verbose=verbose)
     wanted = runner.read_container_request(container, session)
     if packages:

@@ -264,6 +264,13 @@ class Image(msgspec.Struct, frozen=True):
     """Whether its layer changes files outside ``/opt/argosy``."""
     enter: str = ""
     """How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``."""
+    reference: str = ""
+    """How the user named an image whose file is in the cache, for example an archive; empty for other images."""
+
+    @property
+    def shown(self) -> str:
+        """Return its name for users, which commands accept as well: a path in the cache does not stay."""
+        return self.reference or self.path
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):

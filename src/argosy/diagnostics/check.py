@@ -25,7 +25,7 @@ from argosy.core.shell import in_double_quotes, quote, read_function
 from argosy.core.store import remember_text
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
-from argosy.images.find import find_image
+from argosy.images.find import open_named
 from argosy.images.open import GO_ARCH, OpenedImage, file_identity, open_image
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
@@ -124,7 +124,7 @@ def _start(image: Image, session: Session, *, unpack: bool) -> str:
     request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and not unpack and not all(Path(tree).exists() for tree in plan.entry.trees):
-        hint = f"unpack it: argosy check {quote(image.path)}"
+        hint = f"unpack it: argosy check {quote(image.shown)}"
         raise CheckFailed(f"{plan.runtime.name} has to unpack the image first", hint=hint)
     plan = open_container(request, image.path, session)
     command = start_command(plan, ("/bin/sh", "-c", _program(), "sh"), session)
@@ -173,7 +173,7 @@ def _check_runtime(image: Image, site: Site) -> Finding:
     if name not in RUNTIMES:
         evidence = f"the profile of {site.name} names {f'the unknown runtime {name}' if name else 'no runtime'}"
         return Finding("runtime", State.UNKNOWN, evidence, f"test the site: argosy sites validate {site.name}")
-    refusal, hint = image_refusal(load_runtime(name), image.kind, image.path)
+    refusal, hint = image_refusal(load_runtime(name), image.kind, image.shown)
     if refusal:
         return Finding("runtime", State.FAIL, refusal, hint)
     return Finding("runtime", State.OK, f"{name} can start this image")
@@ -186,7 +186,7 @@ def _check_layer(image: Image, site: Site) -> Finding:
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in APPTAINERS and site.runtime.name in RUNTIMES:
         reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
-        hint = one_partition(image.path) if reads_sif else export_squashfs(image.path)
+        hint = one_partition(image.shown) if reads_sif else export_squashfs(image.shown)
         state = State.WARN if reads_sif else State.FAIL
         return Finding("layer", state, f"{site.runtime.name} cannot attach the layer of a SIF", hint)
     if overlay == "yes":
@@ -195,8 +195,8 @@ def _check_layer(image: Image, site: Site) -> Finding:
         return Finding("layer", State.OK, f"attaches by a bind mount, tested there on {site.validated.date}")
     if overlay == "no":
         evidence = f"attaches neither as an overlay nor by a bind mount, tested there on {site.validated.date}"
-        return Finding("layer", State.FAIL, evidence, one_partition(image.path))
-    validate = f"argosy sites validate {site.name} --image {quote(image.path)}"
+        return Finding("layer", State.FAIL, evidence, one_partition(image.shown))
+    validate = f"argosy sites validate {site.name} --image {quote(image.shown)}"
     hint = f"test it: {validate}; a job whose layer is not attached ends with code 6"
     return Finding("layer", State.UNKNOWN, "overlays have not been tested at this site", hint)
 
@@ -309,7 +309,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
     session = with_images_of(profile, session)
-    return _check_opened(open_image(find_image(reference, session)), profile, session)
+    return _check_opened(open_named(reference, session), profile, session)
 
 
 def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:

@@ -67,7 +67,7 @@ def describe_image(opened: OpenedImage) -> ImageDescription:
         python=lock.python if lock else "",
         parts=parts,
         packages=tuple(Package(p.name, p.version) for p in lock.packages) if lock else (),
-        how_to_run=f"argosy run {safe_path(image.path)} -- {'python' if lock and lock.python else 'COMMAND'}",
+        how_to_run=f"argosy run {safe_path(image.shown)} -- {'python' if lock and lock.python else 'COMMAND'}",
     )
 
 

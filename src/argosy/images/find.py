@@ -8,10 +8,12 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.catalog import IMAGE_SUFFIXES, catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import image_of_prefix
 
 
@@ -49,6 +51,21 @@ def find_image(reference: str, session: Session) -> Path:
         evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
         hint=_missing_hint(reference, session),
     )
+
+
+def open_named(reference: str, session: Session) -> OpenedImage:
+    """Find and open the image that an argument names, as `find_image` does; also tell squashfs files of Argosy.
+
+    Raises
+    ------
+    ArgosyError
+        As raised by `find_image` and `open_image`.
+    """
+    path = find_image(reference, session)
+    opened = inspect_squashfs(open_image(path), session)
+    if not path.is_relative_to(session.paths.cache):
+        return opened
+    return replace(opened, image=replace(opened.image, reference=reference))
 
 
 def find_named(text: str, session: Session) -> Path | None:

@@ -23,6 +23,7 @@ from argosy.core.model import (
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.images.catalog import IMAGE_SUFFIXES
 from argosy.launch.model import LaunchRequest, Purpose, as_pattern
 from argosy.launch.site_settings import container_at_site
@@ -42,11 +43,16 @@ def is_elsewhere(request: LaunchRequest, site: Site, session: Session, *, remote
 def is_here(reference: str, runtime: str, session: Session) -> bool:
     """Return whether the image can be opened on this machine.
 
-    Names in the catalog are always looked up.  An image in a registry counts as present if the runtime pulls it itself,
-    or if this machine is at the site and can pull it.
+    Names in the catalog and archives are always looked up.  An image in a registry counts as present if the runtime
+    pulls it itself, or if this machine is at the site and can pull it.
     """
     if "://" in reference:
         return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
+    if ":" in reference:
+        from argosy.images.registry.references import is_reference  # noqa: PLC0415 - most images are files
+
+        if is_reference(reference):
+            return True
     if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(IMAGE_SUFFIXES)):
         return True
     return any((at / parse_path(reference)).exists() for at in (Path(), *session.paths.images))
@@ -91,13 +97,19 @@ def _relative(path: str, start: str, folder: str) -> str:
 
 
 def with_image_of_folder(container: ContainerPlan, folder: str, chdir: str) -> ContainerPlan:
-    """Return the container with an image below the current folder as a path from the job's folder at the site."""
-    image = container.entry.image
+    """Return the container with an image below the current folder as a path from the job's folder at the site.
+
+    An archive, whose image is in the cache of this machine, first becomes a file in the submit folder.
+    """
+    image, rows = container.entry.image, container.choices
     path = _relative(image.path, folder, folder)
+    if image.reference:
+        path = _pulled_name(image.reference, Path(path).suffix)
+        rows = (*rows, _pull_first(image.reference, path, "then"))
     if image.kind not in FILES or path.startswith("/"):
         return container
     image = replace(image, path=_from_job_folder(path, chdir))
-    return replace(container, entry=replace(container.entry, image=image))
+    return replace(container, entry=replace(container.entry, image=image), choices=rows)
 
 
 def _without_own(binds: tuple[Bind, ...]) -> tuple[Bind, ...]:
@@ -167,12 +179,7 @@ def assume_container(
     fileless = fileless_image(reference, wanted.runtime)
     unfetched = "://" in reference and fileless is None
     if unfetched and purpose is not Purpose.SHOW:
-        raise UsageError(
-            f"the image must be a file at {site.name}",
-            evidence=f"{reference} is an image in a registry",
-            hint=f"run 'argosy images pull {reference} -o {_pulled_name(reference)}', send the file there with "
-            "'argosy images send', and pass its path",
-        )
+        raise must_be_file(reference, site)
     path = _pulled_name(reference) if unfetched else reference
     kind = ImageKind.SIF if path.endswith(".sif") else ImageKind.SQUASHFS
     image = remote_image or fileless or Image(_from_job_folder(path, request.options.chdir), kind, digest="", arch="")
@@ -185,11 +192,46 @@ def assume_container(
     return replace(plan, choices=(*plan.choices, *signed, *assumed))
 
 
-def _pulled_name(reference: str) -> str:
-    """Return the file name that ``apptainer pull`` uses: ``pytorch_24.04-py3.sif``."""
-    name, _, digest = reference.rpartition("/")[2].partition("@")
-    name, _, tag = name.partition(":")
-    return f"{name}_{tag or digest.replace(':', '.') or 'latest'}.sif"
+def must_be_file(reference: str, site: Site) -> UsageError:
+    """Return the error for an image in a registry or an archive, whose job is submitted on another machine."""
+    return UsageError(
+        f"the image must be a file at {site.name}",
+        evidence=f"{reference} is an image {'in a registry' if '://' in reference else 'archive'}",
+        hint=f"run 'argosy images pull {reference} -o {_pulled_name(reference)}', send the file there with "
+        "'argosy images send', and pass its path",
+    )
+
+
+def refuse_unpacked_elsewhere(container: ContainerPlan, site: Site) -> None:
+    """Refuse a runtime that starts unpacked images: this machine cannot unpack an image file for the site.
+
+    Raises
+    ------
+    UsageError
+        If the runtime needs the image unpacked.
+    """
+    runtime, image = container.runtime, container.entry.image
+    if runtime.traits.unpacks and image.kind in {ImageKind.SIF, ImageKind.SQUASHFS}:
+        raise UsageError(
+            f"cannot plan a job with {runtime.name} for {site.name} on this machine",
+            evidence=f"it starts unpacked images, and only a machine of the site that has {image.shown} can unpack it",
+            hint=f"use argosy launch at {site.name}, or choose another runtime with --runtime",
+        )
+
+
+def _pulled_name(reference: str, suffix: str = ".sif") -> str:
+    """Return the name of a file for an image, in the submit folder."""
+    from argosy.images.registry.references import file_for  # noqa: PLC0415 - most images are files
+
+    return Path(file_for(reference, suffix)).name
+
+
+def _pull_first(reference: str, path: str, when: str) -> Choice:
+    """Return the command that must make the image's file before the job can start."""
+    why = f"{when} copy {path} to the folder from which you submit the job"
+    return Choice(
+        ChoiceKey.PULL, f"argosy images pull {quote(reference)} -o {quote(path)}", why, "assumed", mark=Mark.FIRST
+    )
 
 
 def _from_job_folder(path: str, chdir: str) -> str:
@@ -203,9 +245,7 @@ def _assumptions(
 ) -> Iterator[Choice]:
     """Yield what a plan assumes about an image that is not here, and what must be done before its job can start."""
     if fetched_first:
-        why = f"on a machine with internet access; then copy {path} to the folder from which you submit the job"
-        command = f"argosy images pull {request.image} -o {path}"
-        yield Choice(ChoiceKey.PULL, command, why, "assumed", mark=Mark.FIRST)
+        yield _pull_first(request.image, path, "on a machine with internet access; then")
     is_file = image.kind in FILES
     doubt = ""
     if is_file and not path.endswith(IMAGE_SUFFIXES):

@@ -77,7 +77,7 @@ def refuse_missing_import(request: LaunchRequest, container: ContainerPlan, cwd:
     missing, image = _find_missing_import(request, container, cwd), container.entry.image
     if missing:
         count = len(image.packages)
-        every = f"{image.path} lists all its {count} Python packages, and {missing.module} is not among them"
+        every = f"{image.shown} lists all its {count} Python packages, and {missing.module} is not among them"
         raise CheckFailed(missing.what, evidence=every, hint=missing.hint)
 
 
@@ -109,7 +109,7 @@ def _find_missing_import(request: LaunchRequest, container: ContainerPlan, cwd: 
     module = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
     if not module or not program or _is_beside(program, module):
         return None
-    what = f"{program.name} imports {module}, but {PurePath(image.path).name} does not contain it"
+    what = f"{program.name} imports {module}, but {PurePath(image.shown).name} does not contain it"
     hint = f"add {module.replace('_', '-')} to the image's environment and build again; or use --no-check"
     return MissingImport(module, what, hint)
 
@@ -211,7 +211,7 @@ def check_torch_build(
     if wrong:
         raise CheckFailed(
             f"the torch in this image cannot use the GPUs of {site.name}",
-            evidence=f"{image.path}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
+            evidence=f"{image.shown}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
             hint=f"use an image that 'argosy build --site {site.name}' made; for a job without GPUs: --gpu none; "
             "--no-check launches this one anyway",
         )
@@ -249,7 +249,7 @@ def _find_torch(image: Image, session: Session) -> Mapping[str, str]:
     """Return the build of the image's torch, which is cached per file; empty, with a note, if unknown."""
     file = parse_path(image.path)
     if image.kind not in FILES or not file.exists():
-        session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
+        session.reporter.note(f"torch in {image.shown} was not checked: the image is not a file on this machine")
         return {}
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
@@ -257,7 +257,7 @@ def _find_torch(image: Image, session: Session) -> Mapping[str, str]:
     try:
         return parse_torch(remember_text(memo, lambda: _ask_torch(image, session)))
     except ArgosyError as error:
-        session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
+        session.reporter.note(f"torch in {image.shown} was not checked, the image cannot be started here: {error.what}")
         return {}
 
 

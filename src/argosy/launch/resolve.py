@@ -32,6 +32,8 @@ from argosy.launch.elsewhere import (
     from_submit_folder,
     is_elsewhere,
     is_here,
+    must_be_file,
+    refuse_unpacked_elsewhere,
     with_image_of_folder,
 )
 from argosy.launch.image_checks import (
@@ -47,11 +49,11 @@ from argosy.launch.site_settings import container_at_site, parse_torch_version, 
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import (
     refuse_host_program,
-    refuse_missing_binds,
     refuse_missing_program,
     refuse_no_image,
     refuse_no_program,
     refuse_unknown_program,
+    refuse_unusable_binds,
     refuse_without_python,
     refuse_without_shell,
 )
@@ -191,7 +193,7 @@ def _resolve_local(
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
     wanted = _with_written_folders(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
-    refuse_missing_binds(request.container)  # the folder for logs is created later
+    refuse_unusable_binds(request.container)  # the folder for logs is created later
     if purpose is Purpose.START and not request.no_check:
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
@@ -231,10 +233,13 @@ def _assume_job(
     job_host = assume_host(site, job_host, wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
         job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=(), dry=True)
+        if purpose is not Purpose.SHOW and container.entry.image.reference:
+            raise must_be_file(request.image, site)
         if purpose is Purpose.SHOW:
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
         container = assume_container(request, wanted, site, job_host, purpose, remote_image=remote_image)
+    refuse_unpacked_elsewhere(container, site)
     return job_host, _checked_torch(request, container, site, job_host, session, Purpose.SHOW)
 
 
@@ -279,9 +284,7 @@ def _open_at_nodes(
 ) -> tuple[Host, ContainerPlan]:
     """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
     job_host = with_validated_overlay(site, job_host, wanted.runtime)
-    container = open_container(
-        wanted, request.image, replace(session, host=job_host), command=command, dry=dry, site=site
-    )
+    container = open_container(wanted, request.image, session, command=command, dry=dry, site=site, job_host=job_host)
     return job_host, left_to_nodes(container)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.model import APPTAINERS, Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
@@ -37,7 +36,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
         return load_runtime("bare"), Choice(ChoiceKey.RUNTIME, "bare", "bare: means no container", "option")
     if asked:
         runtime = load_runtime(asked)
-        refusal, hint = image_refusal(runtime, image.kind, image.path)
+        refusal, hint = image_refusal(runtime, image.kind, image.shown)
         if refusal:
             raise ImageError(f"{runtime.name} cannot start this image", evidence=refusal, hint=hint)
         if runtime.program not in host.programs and image.kind is not ImageKind.HOST:
@@ -106,8 +105,9 @@ def _is_unpacked_apart(image: Image, runtime: str) -> bool:
 
 def one_partition(image: str) -> str:
     """Return the command that converts an image to a single partition, which takes seconds."""
-    flat = Path(image).with_suffix(".flat.sif")
-    return f"argosy images export {quote(image)} --format sif -o {quote(str(flat))}"
+    from argosy.images.registry.references import file_for  # noqa: PLC0415 - only for this hint
+
+    return f"argosy images export {quote(image)} --format sif -o {quote(file_for(image, '.flat.sif'))}"
 
 
 def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
@@ -116,7 +116,7 @@ def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
         raise CheckFailed(
             "cannot attach the whole layer of this image",
             evidence=f"{why}, but build steps changed files outside /opt/argosy",
-            hint=f"export the image as one file system, which every runtime starts: {one_partition(image.path)}",
+            hint=f"export the image as one file system, which every runtime starts: {one_partition(image.shown)}",
         )
     return Attach.BIND, _attach(Attach.BIND, why, source)
 

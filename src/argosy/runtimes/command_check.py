@@ -13,7 +13,7 @@ from argosy.core.model import Bind, ContainerRequest, Entry, Host
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
 from argosy.runtimes.apptainer import parse_bind_variables
-from argosy.runtimes.container_plan import lies_below
+from argosy.runtimes.container_plan import SYSTEM, lies_below
 from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY
 
 BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
@@ -32,13 +32,13 @@ PERSONAL = ("", "bin", ".local/bin")
 """Folders of a mount that may be on PATH."""
 
 
-def refuse_missing_binds(request: ContainerRequest) -> None:
-    """Reject a bind mount whose source does not exist on this machine.
+def refuse_unusable_binds(request: ContainerRequest) -> None:
+    """Reject a bind mount whose source does not exist on this machine, or of a file on a folder of every image.
 
     Raises
     ------
     UsageError
-        If a source does not exist.
+        If there is one.
     """
     for bind in request.binds:
         if not os.path.lexists(bind.source):
@@ -46,6 +46,13 @@ def refuse_missing_binds(request: ContainerRequest) -> None:
                 f"cannot bind {bind.source}: it does not exist",
                 evidence=f"--bind {bind.source}:{bind.target}",
                 hint="check the path",
+            )
+        target = os.path.normpath(bind.target)
+        if target in SYSTEM and os.path.isfile(bind.source):  # noqa: PTH113 - no Path at each start
+            raise UsageError(
+                f"cannot bind {bind.source} to {target}: it is a file, and {target} is a folder of the image",
+                evidence=f"--bind {bind.source}:{bind.target}",
+                hint=f"name the file in the folder: --bind {bind.source}:{target}/{Path(bind.source).name}",
             )
 
 
@@ -253,7 +260,7 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
         return
     raise UsageError(
         f"cannot run {program}: the image has no such program",
-        evidence=f"no folder of {entry.image.path} has an executable file {name}",
+        evidence=f"no folder of {entry.image.shown} has an executable file {name}",
         hint=_hint(name, command, search.others),
     )
 
@@ -263,7 +270,7 @@ def refuse_without_shell(entry: Entry) -> None:
     if _lacks(("sh",), entry):
         raise UsageError(
             "cannot launch this image in a job: it has no /bin/sh",
-            evidence=f"no folder of {entry.image.path} has an executable file sh",
+            evidence=f"no folder of {entry.image.shown} has an executable file sh",
             hint="use an image with a shell; 'argosy run' also starts images without one",
         )
 
@@ -273,7 +280,7 @@ def refuse_without_python(launcher: str, entry: Entry) -> None:
     if launcher in OF_PYTHON and _lacks(("python", "python3"), entry):
         raise UsageError(
             f"--launcher {launcher} needs Python, which this image does not contain",
-            evidence=f"no folder of {entry.image.path} has an executable file python or python3",
+            evidence=f"no folder of {entry.image.shown} has an executable file python or python3",
             hint="use --launcher srun, mpi or none for a program that is not written in Python, or another image",
         )
 

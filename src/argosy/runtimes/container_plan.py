@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.layout import NOT_FROM_CALLER, ROOT
 from argosy.core.model import (
     BARE_PREFIX,
     Bind,
@@ -95,10 +95,22 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
         person=host.person,
         drop=() if is_bare else (*_plan_drop(host), *(("TMPDIR",) if request.contain else ())),
     )
+    _refuse_hiding_binds(entry)
     refusal = runtime.refusal(entry, host)
     if refusal:
         raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="choose another runtime with --runtime")
     return ContainerPlan(runtime, entry, (why_runtime, why_attach, why_gpu))
+
+
+def _refuse_hiding_binds(entry: Entry) -> None:
+    """Refuse a mount over the whole image, or over the environment of an image that Argosy built."""
+    hidden = ROOT if entry.image.argosy else "/"
+    for bind in () if entry.image.kind is ImageKind.HOST else entry.binds:
+        if lies_below(hidden, os.path.normpath(bind.target)):
+            raise UsageError(
+                f"cannot mount {bind.source} on {bind.target}: it would hide the image's own {hidden}",
+                hint="choose another folder in the container: --bind SRC:DST",
+            )
 
 
 def refuse_outside_jobs(plan: ContainerPlan) -> None:

@@ -259,13 +259,20 @@ class DevRecipe(msgspec.Struct, frozen=True):
 
 
 def refuse_existing(folder: Path) -> None:
-    """Reject a folder that already contains a recipe, before the shell starts.
+    """Reject a folder that already contains a recipe, or that cannot be written, before the shell starts.
 
     Raises
     ------
     UsageError
-        If it does.
+        If it is such a folder.
     """
+    place = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise UsageError(
+            f"cannot write to {folder}",
+            evidence=f"{place} is {'not writable' if place.is_dir() else 'not a folder'}",
+            hint="name another folder with --save-recipe DIR",
+        )
     for name in (PROJECT_FILE, REQUIREMENTS):
         if (folder / name).exists():
             raise UsageError(

@@ -25,9 +25,9 @@ from argosy.core.shell import literal_argv
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
-from argosy.images.find import find_image
+from argosy.images.find import open_named
 from argosy.images.flat import FlatLayer, base_source, layer_source
-from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
+from argosy.images.open import GO_ARCH, OpenedImage, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
 from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
@@ -58,6 +58,7 @@ def open_container(
     command: tuple[str, ...] = (),
     dry: bool = False,
     site: Site | None = None,
+    job_host: Host | None = None,
 ) -> ContainerPlan:
     """Open an image and plan its container; unpack the image if the runtime cannot mount it.
 
@@ -69,22 +70,26 @@ def open_container(
         Whether to plan only, without unpacking.
     site
         The site whose profile says how to enter its images; None for the sites of this machine.
+    job_host
+        The machine that starts the container; None for this one, whose programs read and convert the image.
 
     Raises
     ------
     ArgosyError
-        See `find_image`, `open_image` and `plan_container`.
+        See `open_named` and `plan_container`.
     """
+    host = job_host or session.host
     named = fileless_image(reference, request.runtime)
     if named is not None and request.signed_by:
         _refuse_unverified(reference, named, request.runtime)
     if named is not None and named.kind is ImageKind.HOST:
-        return plan_container(request, named, session.host)
-    wanted = replace(request, binds=(*plan_command_binds(command, request, session.host), *request.binds))
-    host = _with_links(session.host, wanted)
+        return plan_container(request, named, host)
+    wanted = replace(request, binds=(*plan_command_binds(command, request, host), *request.binds))
+    host = _with_links(host, wanted)
+    session = replace(session, host=replace(session.host, arch=host.arch))
     if named is not None:
         return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
-    opened = inspect_squashfs(open_image(find_image(reference, with_images_of(site, session))), session)
+    opened = open_named(reference, with_images_of(site, session))
     refuse_layer(opened, session)
     plan = _present(_planned(wanted, opened.image, _running(opened.image, host), site))
     plan = _entered(plan, request, reference, session, site)
@@ -258,7 +263,7 @@ def _parts(opened: OpenedImage, attach: Attach) -> list[_Part]:
 
     Images with the same base share its tree. The rest is cached by the file's identity, so it need not be hashed.
     """
-    image, lock, name = opened.image, opened.lock, name_of_image(Path(opened.image.path))
+    image, lock, name = opened.image, opened.lock, name_of_image(Path(opened.image.shown))
     layer = layer_source(image)
     if lock is None or layer is None or attach is Attach.FLAT:
         whole = FileSlice(Path(image.path), image.base_offset, image.base_size)

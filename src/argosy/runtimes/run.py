@@ -31,10 +31,10 @@ from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.user_config import fill_options
 from argosy.runtimes.command_check import (
-    refuse_missing_binds,
     refuse_missing_variable_binds,
     refuse_no_program,
     refuse_unknown_program,
+    refuse_unusable_binds,
 )
 from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_container, refuse_outside_jobs
 from argosy.runtimes.dev import (
@@ -140,7 +140,7 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
             hint="check for an unset variable, or an extra pair of quotes",
         )
     _refuse_without_dev(request)
-    refuse_missing_binds(request.container)
+    refuse_unusable_binds(request.container)
     if not request.container.contain and not request.image.startswith(BARE_PREFIX):
         refuse_missing_variable_binds(session.host.environment)
     refuse_no_program(request.command, request.container, session.host)

@@ -221,7 +221,9 @@ def assignment(variable: Variable) -> Word:
 
 def export_squashfs(image: str) -> str:
     """Return the command that converts an image for enroot and pyxis."""
-    return f"argosy images export {quote(image)} --format sqsh -o {quote(str(Path(image).with_suffix('.sqsh')))}"
+    from argosy.images.registry.references import file_for  # noqa: PLC0415 - only for this hint
+
+    return f"argosy images export {quote(image)} --format sqsh -o {quote(file_for(image, '.sqsh'))}"
 
 
 def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:

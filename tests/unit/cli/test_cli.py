@@ -215,6 +215,11 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
             "--detach and --dev cannot be used together",
         ),
         (
+            ("run", "x.sif", "--dev", "--with", "rich", "--", "true"),
+            125,
+            "install it in the writable image: argosy run x.sif --dev -- pip install rich\n",
+        ),
+        (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
             125,
             "in the allocation: bash job.sh",
@@ -652,6 +657,14 @@ def test_the_head_of_a_gpu_job_never_says_gpu_none(site: str) -> None:
     assert "gpu = by /dev" in head
     assert "gpu = none" not in head
     assert "cores per rank = 0" not in head
+
+
+@pytest.mark.parametrize("runtime", ["bwrap", "podman"])
+def test_a_runtime_that_needs_an_unpacked_image_is_refused_on_a_machine_that_is_not_the_site(runtime: str) -> None:
+    said = dry_run("--site", "lumi-g", "--runtime", runtime, "--gpu", "none", image="mine.sif")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"cannot plan a job with {runtime} for lumi-g on this machine" in said.stderr
+    assert "choose another runtime with --runtime" in said.stderr
 
 
 def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(tmp_path: Path) -> None:

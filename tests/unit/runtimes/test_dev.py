@@ -197,6 +197,18 @@ def test_a_recipe_replaces_no_file(tmp_path: Path, name: str) -> None:
         refuse_existing(tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["train.py", "train.py/recipe", "locked/recipe"])
+def test_a_folder_for_a_recipe_that_cannot_be_made_is_refused_before_the_start(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr("os.access", lambda path, _: path.name != "locked")
+    with pytest.raises(UsageError, match=f"cannot write to {tmp_path / folder}"):
+        refuse_existing(tmp_path / folder)
+    refuse_existing(tmp_path / "new/recipe")
+
+
 def test_the_program_that_lists_packages_needs_nothing_but_python(tmp_path: Path) -> None:
     for name, origin in (
         ("mine", '{"url": "file:///home/ada/my%20code", "dir_info": {"editable": true}}'),

@@ -42,11 +42,11 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
-from argosy.images.find import find_image
+from argosy.images.find import open_named
 from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
+from argosy.images.open import GO_ARCH, OpenedImage
 from argosy.images.sif.format import Sif
 from argosy.images.sif.write import FileSlice, Piece, copy_slice, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -88,7 +88,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
     refuse_output(request.output, request.form, force=request.force)
-    opened = inspect_squashfs(open_image(find_image(request.image, session)), session)
+    opened = open_named(request.image, session)
     with (
         reserve_output(request.output, request.form, session, force=request.force),
         session.step("export", str(request.output)) as step,

@@ -153,6 +153,24 @@ def file_reference(kind: Kind, path: Path) -> Reference | None:
     return Reference(transport, str(path)) if transport else None
 
 
+def file_for(text: str, suffix: str) -> str:
+    """Return the file to write an image to: in the folder of a file, or with the name that ``apptainer pull`` uses.
+
+    For example ``pytorch_24.04-py3.sif`` for ``docker://nvcr.io/nvidia/pytorch:24.04-py3``.
+
+    Raises
+    ------
+    UsageError
+        See `parse_reference`.
+    """
+    if not is_reference(text):
+        return str(Path(text).with_suffix(suffix))
+    reference = parse_reference(text)
+    tag = "" if reference.in_file else f"_{reference.tag or reference.digest.replace(':', '.')}"
+    name = Path(reference.name).stem if reference.in_file else Path(reference.name).name
+    return f"{name}{tag}{suffix}"
+
+
 def guess_reference(text: str) -> str:
     """Return the reference that an unknown image name, for example ``pytorch/pytorch:2.4``, may mean; empty if none."""
     looks = "/" in text or re.search(r"[a-z]:[a-z0-9]", text) is not None

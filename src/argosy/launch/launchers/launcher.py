@@ -413,6 +413,6 @@ def refuse_without_torch(launcher: str, image: Image, *, needed: bool) -> None:
     build = "add torch to its environment and build again"
     raise UsageError(
         f"{'the benchmark' if needed else 'the torchrun launcher'} needs PyTorch, which this image does not contain",
-        evidence=f"{image.path} lists all its {len(image.packages)} Python packages, and torch is not among them",
+        evidence=f"{image.shown} lists all its {len(image.packages)} Python packages, and torch is not among them",
         hint=f"{build}; or use another image" if needed else f"{build}; or use --launcher srun, mpi or none",
     )
