@@ -29,6 +29,7 @@ from argosy.jobs.record import (
     SCRIPT,
     STARTED,
     Submission,
+    discard_record,
     make_private_folder,
     new_record_folder,
     new_submission,
@@ -149,19 +150,23 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     ArgosyError
         With Slurm's message if it refuses the job.
     """
-    _refuse_missing_chdir(plan)  # before it is made as the folder of the output
-    make_output_folders(plan, session.host.person.name)
-    for line in warn_before_submission(plan, session.host.cwd):
-        session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / SCRIPT)) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))
     submission = new_submission(session.host, site=plan.site, profile=profile, output=plan.output)
-    write_submission(folder, submission)
     try:
+        _refuse_missing_chdir(plan)  # before it is made as the folder of the output
+        make_output_folders(plan, session.host.person.name)
+        for line in warn_before_submission(plan, session.host.cwd):
+            session.reporter.note(line)
+        write_submission(folder, submission)
         reply = run_slurm(session, command)
     except Interrupted as stopped:
         raise _explain_stop(session, folder, submission, stopped) from stopped
+    except ArgosyError:
+        discard_record(folder)
+        raise
     if reply.code != 0:
+        discard_record(folder, reply)
         raise explain_sbatch(command, reply, plan.site, plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_jobs import follow_to_end
-from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
@@ -525,6 +525,33 @@ def test_slurms_programs_without_a_cluster_are_reported_as_such(tmp_path: Path) 
     with pytest.raises(CheckFailed, match="find no cluster") as caught:
         list_jobs(session(tmp_path, [(("squeue",), Reply(1, "", said))]))
     assert "SLURM_CONF" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        (ToolMissing("no sbatch"), 0),
+        (Reply(1, "", "sbatch: error: Batch job submission failed: Invalid account"), 0),
+        (Reply(1, "", "sbatch: error: Unable to contact slurm controller (connect failure)"), 0),
+        (Reply(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"), 1),
+        (Reply(-9, "", ""), 1),
+        (Reply(0, "accepted", ""), 1),
+    ],
+    ids=["no Slurm", "refused", "not reached", "answer lost", "killed", "no number"],
+)
+def test_a_record_stays_only_if_its_job_may_exist(tmp_path: Path, reply: Reply | ToolMissing, kept: int) -> None:
+    class Refusing(FakeRunner):
+        def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+            if isinstance(reply, ToolMissing):
+                raise reply
+            return reply
+
+    folder = tmp_path / "runs/a"
+    folder.mkdir(parents=True)
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    with pytest.raises(ArgosyError):
+        submit(plan, folder, make_session(tmp_path, HOST, Refusing()), profile="lab")
+    assert folder.exists() == bool(kept)
 
 
 class Filling(FakeRunner):
