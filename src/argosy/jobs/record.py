@@ -345,6 +345,7 @@ def recording_command(record: Path, examine: str = "why") -> str:
     Parameters
     ----------
     examine
-        The command of Argosy that reads the file: ``why`` or ``verify``.
+        The command of Argosy that reads the file: ``why`` or ``verify``; empty for none.
     """
-    return f"sh {quote(str(record / SCRIPT))} > run.log 2>&1; argosy {examine} run.log"
+    examined = f"; argosy {examine} run.log" if examine else ""
+    return f"sh {quote(str(record / SCRIPT))} > run.log 2>&1{examined}"

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
-from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict
 from argosy.jobs.history import past_jobs
@@ -241,6 +241,29 @@ def test_a_run_on_this_machine_that_ended_needs_no_cancelling(state: Path, word:
     folder = run_here(state, "20260102-030405-123456-abcd", end='{"code": 3}')
     said = CliRunner().invoke(app, ("cancel", word))
     assert said.output == f"run {folder.name} has already ended: ended with an error\n"
+
+
+@pytest.mark.parametrize(("code", "command"), [("0", "> run.log 2>&1"), ("3", "> run.log 2>&1; argosy why run.log")])
+def test_only_the_output_of_a_failed_run_is_explained(state: Path, code: str, command: str) -> None:
+    run_here(state, "20260102-030405-123456-abcd", end=f'{{"code": {code}}}')
+    error = CliRunner().invoke(app, ("logs", "last")).exception
+    assert isinstance(error, UsageError)
+    assert error.hint.endswith(command)
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+@pytest.mark.parametrize("logs", ["", "KeyError: 'x'"])
+def test_only_a_run_with_gpus_can_be_verified_on_one_machine(state: Path, gpus: int, logs: str) -> None:
+    folder = run_here(state, "20260102-030405-123456-abcd", end='{"code": 3}')
+    shape = {"nodes": 1, "ranks_per_node": 2, "gpus_per_node": gpus}
+    (folder / "job.json").write_text(json.dumps(PLAN | {"shape": shape, "logs": str(state)}))
+    if logs:
+        (state / folder.name).mkdir()
+        (state / folder.name / "rank-0.log").write_text(logs)
+    error = CliRunner().invoke(app, ("verify", "last")).exception
+    assert isinstance(error, ArgosyError)
+    assert error.what.endswith("has nothing to verify: it used neither GPUs nor other nodes") == (not gpus)
+    assert ("again" in error.hint or "--debug net" in error.hint) == bool(gpus)
 
 
 def test_a_run_on_this_machine_is_ended_by_a_signal(state: Path) -> None:
