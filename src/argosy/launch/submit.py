@@ -81,7 +81,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     if plan.is_job and not request.in_allocation and not request.no_check:
         refuse_shared_checkpoint(plan, session)
     if request.logs:
-        with translate_os_errors(Path(request.logs)):
+        with translate_os_errors(Path(request.logs), "--log-dir"):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     note_target(session, plan, in_allocation=request.in_allocation)
     for line in plan_notes(plan.choices):
@@ -273,7 +273,7 @@ def make_output_folders(plan: LaunchPlan, user: str) -> None:
             hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
             raise UsageError(f"{path} is a folder, not a file", evidence=f"--{name} {path}", hint=hint)
     for folder in output_folders(plan, user):
-        with translate_os_errors(folder):
+        with translate_os_errors(folder, "--output or --error"):
             folder.mkdir(parents=True, exist_ok=True)
         refuse_unwritable_folder(folder)
 
@@ -323,7 +323,7 @@ def write_script(path: Path, text: str, *, private: bool) -> None:
         If the file exists and was not written by Argosy, for example if it is the user's program.
     """
     refuse_unwritable_folder(path.parent)
-    with translate_os_errors(path.parent):
+    with translate_os_errors(path.parent, "--script"):
         if path.is_file() and path.stat().st_size:
             with path.open("rb") as file:
                 is_ours = AUTHOR in file.read(HEAD_BYTES)

@@ -15,11 +15,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
+from argosy.core.errors import ArgosyError
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
@@ -483,6 +485,35 @@ def test_a_full_disk_under_the_output_is_not_a_defect(unbuffered: str) -> None:
     assert "no space left" in said.stderr
     assert "defect" not in said.stderr
     assert "ignored" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("init p", "FOLDER"),
+        ("import job.sh", "--output"),
+        ("report last", "--output"),
+        ("launch x.sif --site dawn --account a --time 1h --gpus 4 --script new.sh -- true", "--script"),
+        ("launch bare: --log-dir job.sh -- true", "--log-dir"),
+    ],
+)
+def test_a_full_disk_or_a_file_in_the_way_has_a_hint_with_the_option_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, option: str
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record = tmp_path / "state/runs/20260102-030405-123456-abcd"
+    record.mkdir(parents=True)
+    (record / "end.json").write_text('{"code": 0}')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ARGOSY_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("argosy.core.store.write_unnamed", lambda *_, **__: False)
+    monkeypatch.setattr("argosy.core.store.write_new", fill)
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --ntasks=1\nsrun python train.py\n")
+    error = CliRunner().invoke(app, words.split()).exception
+    assert isinstance(error, ArgosyError), error
+    assert error.hint.endswith(f" with {option}")
 
 
 def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
