@@ -331,10 +331,34 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("wrap", "r.txt"), "for example: argosy wrap environment.yml --prefix"),
         (("sbatch", "job.sh"), "argosy import job.sh"),
         (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
+        (("lint", "my.toml"), "-> in Argosy: argosy sites lint NAME\n"),
+        (("shell", "--shell", "zsh", "x.sif"), "no option --shell\n  -> for a command: argosy run IMAGE -- COMMAND\n"),
+        (("run", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE\n"),
+        (("launch", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE for a variable, or --error FILE for"),
     ],
 )
 def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str, ...], hint: str) -> None:
     assert hint in argosy(*words).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("sites lint my.toml", "to check the whole profile: argosy sites lint my.toml"),
+        ("launch x.sif --site my.toml --dry-run -- true", "to check the whole profile: argosy sites lint my.toml"),
+        ("sites lint h.toml", "it is a folder\n  -> did you mean my.toml?"),
+        ("run train.py -- true", "to run a Python program: argosy run IMAGE -- python FILE"),
+        ("images sbom train.py", "to run a Python program: argosy run IMAGE -- python FILE"),
+        ("launch x.sif --site dawn --account a --time 1h --gpus 4 --script a'b -- true", "start it with: sbatch 'a'"),
+    ],
+)
+def test_the_next_step_of_a_hint_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, hint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text("title = 3\n")
+    Path("h.toml").mkdir()
+    Path("train.py").touch()
+    done = CliRunner().invoke(app, words.split())
+    assert hint in done.output + str(done.exception)
 
 
 def test_errors_are_json_with_json() -> None:
