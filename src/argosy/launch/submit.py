@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.locks import this_owner
-from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
+from argosy.core.os_errors import is_full, refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
@@ -107,6 +107,8 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         write_text(folder / END, json.dumps({"code": code}) + "\n")
     except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
         session.reporter.note(f"the end of the run cannot be written to its record: {error}")
+    if code and plan.logs and is_full(Path(plan.logs)):
+        session.reporter.note(f"the disk of {plan.logs} is full: the logs are incomplete; free some space")
     if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
         advice = "type: argosy why last" if plan.logs else f"record the output: {recording_command(folder)}"
         session.reporter.note(f"to explain the failure, {advice}")

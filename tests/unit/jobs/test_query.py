@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import re
 import threading
 import time
@@ -581,6 +582,19 @@ def test_a_failure_of_several_ranks_on_this_machine_has_a_next_step(
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, ranks), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == code
     assert reporter.getvalue().count(f"sh {tmp_path}/job.sh > run.log 2>&1; argosy why run.log") == notes
+
+
+def test_a_full_disk_below_the_logs_of_a_failed_run_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, reporter = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(1, "", ""))])), io.StringIO()
+    there = replace(there, reporter=PlainReporter(reporter))
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), (), logs=str(tmp_path))
+    start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ()))
+    assert "disk" not in reporter.getvalue()
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 9, 0, 0, 9, 9, 9, 0, 255)))
+    start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ()))
+    assert f"the disk of {tmp_path} is full: the logs are incomplete" in reporter.getvalue()
 
 
 def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
