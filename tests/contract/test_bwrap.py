@@ -119,7 +119,7 @@ def test_a_missing_bind_source_ends_with_125(stage: Stage) -> None:
 def test_a_missing_directory_ends_with_125(stage: Stage) -> None:
     reply = stage.start(stage.entry(workdir="/no/such"), ("hello",))
     assert reply.code == 125
-    assert "argosy: the container has no directory /no/such" in reply.stderr
+    assert "argosy: the container has no directory /no/such\n  -> check the path; to mount" in reply.stderr
 
 
 def test_afterwards_no_mount_is_left(stage: Stage) -> None:

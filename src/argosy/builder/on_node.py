@@ -15,7 +15,7 @@ import msgspec
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import refuse_no_output
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import files_beside
 from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Argv, Command
@@ -26,6 +26,7 @@ from argosy.core.store import refuse_existing, write_text
 from argosy.jobs.record import (
     RECORD_NAME,
     SCRIPT,
+    discard_record,
     make_private_folder,
     new_record_folder,
     new_submission,
@@ -255,8 +256,13 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
         # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
         write_submission(folder, submission)
         submit = Command(("sbatch", "--parsable", str(folder / SCRIPT)), env=_node_environment(session))
-        reply = run_slurm(session, submit)
+        try:
+            reply = run_slurm(session, submit)
+        except ArgosyError:
+            discard_record(folder)
+            raise
         if reply.code != 0:
+            discard_record(folder, reply)
             raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
     output = output.replace("%j", job)

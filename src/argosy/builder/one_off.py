@@ -58,7 +58,7 @@ def add_packages(
     """
     if not packages:
         return reference
-    _refuse_paths(packages)
+    _refuse_invalid(packages)
     if fileless_image(reference, runtime) is not None:
         raise UsageError(
             f"cannot add packages to {reference}: Argosy does not open this image itself",
@@ -96,7 +96,9 @@ def extend_launch(
     return replace(request, image=image)
 
 
-def _refuse_paths(packages: tuple[str, ...]) -> None:
+def _refuse_invalid(packages: tuple[str, ...]) -> None:
+    if not all(package.strip() for package in packages):
+        raise UsageError("the name of a package is empty", hint="check that the shell variable is set")
     path = next((package for package in packages if LOCAL.match(package) and "@" not in package), "")
     if path:
         raise UsageError(

@@ -135,7 +135,7 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     session = open_session(quiet=True)
     collected = collect_report(session, job)
     path = output or Path(f"job-{collected.case.facts.id}.{'tar.gz' if bundle else 'html'}")
-    with translate_os_errors(path.parent), editing(path, waiting=session.waiting):
+    with translate_os_errors(path.parent, "--output"), editing(path, waiting=session.waiting):
         if bundle:
             write_bundle(path, collected)
         else:

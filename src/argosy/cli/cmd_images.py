@@ -187,7 +187,10 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", type=IMAGE)
 @json_option
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Remove images and their aliases; for an alias, remove only the alias."""
+    """Remove images and their aliases; for an alias, remove only the alias.
+
+    NAME without a tag is the newest version of the image; NAME:TAG is another one.
+    """
     from argosy.images.catalog import remove_images
 
     session = open_session(quiet=True)

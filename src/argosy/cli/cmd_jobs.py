@@ -22,7 +22,7 @@ from argosy.cli.output import (
     wrap_text,
 )
 from argosy.cli.parameters import COMMAND, JOB
-from argosy.core.errors import USER_PROGRAM_FAILURE, Interrupted, UsageError
+from argosy.core.errors import USER_PROGRAM_FAILURE, Interrupted, ToolMissing, UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.render import count
 from argosy.core.session import Session
@@ -67,7 +67,7 @@ def _session_at(host: str) -> Session:
 
 @click.group(cls=JobGroup, invoke_without_command=True)
 @ssh_option
-@click.option("--past", type=click.IntRange(1), metavar="N", help="List the last N submitted jobs and how they ended.")
+@click.option("--past", type=click.IntRange(1), metavar="N", help="List the last N launches and how they ended.")
 @click.option("--watch", is_flag=True, help="Refresh the list at the site's polling interval, until no job is left.")
 @json_option
 @click.pass_context
@@ -82,7 +82,11 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
     if watch:
         _watch_jobs(session)
         return
-    rows = list_jobs(session)
+    try:
+        rows = list_jobs(session)
+    except ToolMissing as error:
+        error.hint += "; what was launched from here: argosy jobs --past 10"
+        raise
     print_report(rows, "\n".join(_job_lines(rows, output_width())), as_json=as_json)
     if not (rows or ssh or as_json):
         click.echo("those that have ended: argosy jobs --past 10", err=True)
@@ -147,7 +151,7 @@ def _list_past(most: int, *, as_json: bool) -> None:
     rows = history.past_jobs(open_session(quiet=True), most=most)
     table = fit_table([(row.id or "?", row.name, row.site, row.submitted, row.end) for row in rows])
     report = [{**asdict(row), "end": row.end} for row in rows]
-    print_report(report, table or "no job was submitted from this machine", as_json=as_json)
+    print_report(report, table or "nothing was launched from this machine", as_json=as_json)
 
 
 @jobs.command("diff")

@@ -15,6 +15,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.notes import note_local
@@ -186,8 +187,8 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
         write_script(script, plan.script, private=bool(plan.private))
         program = plan.submit[0]
-        how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"
-        click.echo(f"{script}: start it with {how}")
+        how = " the command in its head, salloc" if program == "salloc" else f": {join((program, str(script)))}"
+        click.echo(f"{script}: start it with{how}")
     elif as_json:
         print_json(plan)
     else:

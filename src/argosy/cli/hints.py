@@ -47,6 +47,7 @@ COMMAND_HINTS: Mapping[str, str] = {
     "migrate": "argosy images pull docker://NAME",
     "convert": "argosy images export IMAGE --format FORMAT -o FILE",
     "diagnose": "argosy why JOB",
+    "lint": "argosy sites lint NAME",
     "preflight": "argosy check IMAGE --site NAME",
     "version": "argosy --version",
     "docs": "argosy COMMAND --help",
@@ -61,7 +62,6 @@ COMMAND_HINT = "argosy wrap selects programs with -w PROGRAM,…; other commands
 USER_HINT = "you are the same user in the container; 'argosy run --dev --fakeroot' makes you root"
 SHARED_HINT = "no option is needed: the container shares network, memory and processes of the host"
 CLUSTER_HINT = "--site NAME selects the site; for another cluster of the same Slurm, set SLURM_CLUSTERS=NAME"
-ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
 
 OPTION_HINTS: Mapping[str, str] = {
     **dict.fromkeys(("--index-url", "--extra-index-url", "--find-links"), INDEX_HINT),
@@ -76,7 +76,7 @@ OPTION_HINTS: Mapping[str, str] = {
     "-it": TERMINAL_HINT,
     "-t": TERMINAL_HINT,
     "--tty": TERMINAL_HINT,
-    "-e": ENV_HINT,
+    "-e": "use --env NAME=VALUE",
     "--volume": "use --bind SRC:DST",
     "--mount": "use --bind SRC:DST",
     "--cleanenv": "software variables of the host do not enter the container; use --contain to hide its folders",
@@ -132,6 +132,7 @@ COMMAND_OPTION_HINTS: Mapping[str, Mapping[str, str]] = {
         "--fakeroot": "no option is needed: Argosy simulates root, and --build-backend chooses how",
         "--python": "the base has the Python; another one comes from conda: python=3.12 in environment.yml",
     },
+    "argosy launch": {"-e": "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"},
     "argosy run": {"--gpus": GPU_HINT.format("nv")},
     "argosy shell": {"--gpus": GPU_HINT.format("nv")},
     "argosy wrap new": {"-p": "use --prefix DIR", "--gpus": GPU_HINT.format("nv")},

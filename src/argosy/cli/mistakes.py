@@ -28,6 +28,9 @@ from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_FLAGS
 DASHED = re.compile(rf"([-{DASHES}]+)([\w-]*(?:=.*)?)", re.DOTALL)
 """An option, or ``--``, that begins with such a dash."""
 
+FOR_A_COMMAND = "for a command: argosy run IMAGE -- COMMAND"
+"""Hint for argosy shell, which takes no command."""
+
 
 def refuse_typographic_dashes(arguments: Sequence[str]) -> None:
     """Refuse options that begin with a dash of a web page.
@@ -86,7 +89,7 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
     extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
     what = f"unexpected argument {extra[1]!r}" if extra else _sentence(error.format_message())
     if extra and path == "argosy shell":
-        see = "for a command: argosy run IMAGE -- COMMAND"
+        see = FOR_A_COMMAND
     elif extra and any(each.name == "site" for each in context.command.params) and extra[1].strip("'") in site_names():
         see = f"for a site: {path} --site {extra[1]}"
     return UsageError(f"{path}: {what}", hint=see)
@@ -196,6 +199,8 @@ def _similar_option(error: click.NoSuchOption, path: str, arguments: Sequence[st
     near = f"--{word}" if word else ""
     if near and error.ctx:
         return f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}"
+    if path == "argosy shell":
+        return FOR_A_COMMAND
     if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:
         return f"write -- before the command: {path} IMAGE -- python train.py"
     return ""

@@ -36,9 +36,11 @@ class GroupedOption(click.Option):
         return value, source
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value; refuse ``=x``, which is the value of ``-A=x``, as in getopt."""
+        """Convert the value; refuse ``=x``, the value of ``-A=x`` as in getopt, and ``--`` after a missing value."""
         if isinstance(value, str) and value.startswith("="):
             raise click.BadParameter(f"{value!r} begins with '='", ctx, self)
+        if value and "--" in (value if self.multiple else (value,)):
+            raise click.BadParameter("'--' is not a value", ctx, self)
         return super().type_cast_value(ctx, value)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:

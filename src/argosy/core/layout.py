@@ -172,7 +172,7 @@ def render_enter() -> str:
 #!/bin/sh
 # Set the environment of this image, then become the command.
 . {ENV_SCRIPT}
-command -v -- "$1" >/dev/null || {{ echo "argosy: the image has no program $1" >&2; exit 127; }}
+command -v -- "$1" >/dev/null || {{ echo "argosy: the image has no program $1 (PATH=$PATH)" >&2; exit 127; }}
 exec "$@"
 """
 

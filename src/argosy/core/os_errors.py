@@ -73,13 +73,20 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
     if error.errno in NOT_ALLOWED:
         hint = f"choose a folder that you may write to with {elsewhere}"
         return CheckFailed(f"cannot write {name}", evidence=str(error), hint=hint)
+    if in_the_way := _file_in_the_way(error.errno, name):
+        what = f"a broken link to {in_the_way.readlink()}" if in_the_way.is_symlink() else "a file"
+        return UsageError(f"{in_the_way} is {what}, not a folder", hint=f"choose another folder with {elsewhere}")
     if error.errno in NOT_THERE:
         return UsageError(f"no such file or folder: {name}", evidence=str(error), hint="check the path")
-    if error.errno in {errno.EEXIST, errno.ELOOP} and not name.is_dir():
-        what = f"a broken link to {name.readlink()}" if name.is_symlink() else "a file"
-        return UsageError(f"{name} is {what}, not a folder", hint=f"choose another folder with {elsewhere}")
     hint = f"check the file system of that path, or choose another folder with {elsewhere}"
     return CheckFailed(f"file system error: {error.strerror or error}", evidence=str(name), hint=hint)
+
+
+def _file_in_the_way(number: int | None, name: Path) -> Path | None:
+    """Return the file that is in the place of a folder, if that is the error."""
+    if number == errno.ENOTDIR:
+        return next((each for each in name.parents if each.is_file()), None)
+    return name if number in {errno.EEXIST, errno.ELOOP} and not name.is_dir() else None
 
 
 def _first_of(error: OSError) -> OSError:
@@ -89,6 +96,13 @@ def _first_of(error: OSError) -> OSError:
             if number := re.match(r"\[Errno (\d+)\]", str(why)):
                 return OSError(int(number[1]), os.strerror(int(number[1])), str(target))
     return error
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether no more bytes fit below a folder; False if that is unknown."""
+    with contextlib.suppress(OSError):
+        return os.statvfs(folder).f_bavail == 0
+    return False
 
 
 def _free(folder: Path) -> str:

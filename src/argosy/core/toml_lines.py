@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import EnumType
 from typing import Any, get_args, get_type_hints
 
@@ -62,6 +62,8 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     """
     where = re.search(r" - at `(?:key in )?\$\.?(.*?)`", message)
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
+    if types := TYPES.search(message):
+        keys = next((path for path, value in _paths(parse_toml(text), keys) if _type_of(value) == types[2]), keys)
     shown = ".".join("KEY" if key == "..." else key for key in keys)
     if choice := re.search(r"Invalid enum value '?(.*?)'?(?: - at|$)", message):
         allowed = _values(_type_at(kind, keys))
@@ -74,6 +76,22 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     known = _field_names(kind, keys)
     hint = did_you_mean(word, known, f"known here: {', '.join(known)}", form="'{}'")
     return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
+
+
+def _paths(data: Any, keys: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the paths that match keys, of which ``...`` matches any, with their values."""
+    if not keys:
+        yield (), data
+        return
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        if keys[0] in {"...", str(key)}:
+            yield from (((str(key), *rest), found) for rest, found in _paths(value, keys[1:]))
+
+
+def _type_of(value: Any) -> str:
+    """Return msgspec's name of the type of a value."""
+    name = type(value).__name__
+    return {"dict": "object", "list": "array"}.get(name, name)
 
 
 def _in_words(types: re.Match[str]) -> str:

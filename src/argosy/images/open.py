@@ -32,7 +32,7 @@ GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64
 
 JOB_SCRIPT = "to translate a job script: argosy import FILE"
 NOT_IMAGES: Mapping[str, str] = {
-    ".py": "pass the image first: argosy launch IMAGE -- python FILE",
+    ".py": "to run a Python program: argosy run IMAGE -- python FILE, or argosy launch IMAGE -- python FILE",
     **dict.fromkeys((".sh", ".sbatch", ".slurm", ".job"), JOB_SCRIPT),
 }
 """Suffix of a file that is not an image -> hint."""

@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.locks import read_owner
 from argosy.core.session import Session
-from argosy.jobs.names import JOB, LAST, find_named, last_launch, unknown_name
+from argosy.jobs.local_run import read_local_run
+from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
 from argosy.jobs.query import ask_job, list_jobs
-from argosy.jobs.record import find_record, last_run, read_runs, read_submission, write_cancelled
+from argosy.jobs.record import STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.queries import JobRow, base_number, known_value, parse_squeue, plan_squeue
@@ -60,7 +62,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
         if each.record and "+" not in each.job:  # the other components of a job continue
             write_cancelled(each.record, each.job)
     return tuple(
-        f"job {each.job} has already ended: {each.text}"
+        f"{'run' if LOCAL_RUN.fullmatch(each.job) else 'job'} {each.job} has already ended: {each.text}"
         if each.has_ended
         else f"job {each.job} is cancelled{each.text}"
         for each in asked
@@ -68,7 +70,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _resolve(session: Session, job: str) -> str:
-    """Return the number of a job to cancel; of the jobs with a name, the only one that waits or runs.
+    """Return the job or run to cancel; of the jobs with a name, the only one that waits or runs.
 
     Slurm knows by which name a job waits or runs.  A step in an allocation has a name, too, but its number is that of
     the allocation.
@@ -80,7 +82,7 @@ def _resolve(session: Session, job: str) -> str:
     CheckFailed
         If the controller does not answer.
     """
-    if JOB.fullmatch(job):
+    if JOB.fullmatch(job) or (LOCAL_RUN.fullmatch(job) and was_started(session.paths.runs / job)):
         return job
     if job == LAST:
         return _resolve_last(session)
@@ -94,7 +96,7 @@ def _resolve(session: Session, job: str) -> str:
             hint=f"cancel one by its number: argosy cancel {numbers[0]}; "
             f"or all of them: argosy cancel {' '.join(numbers)}",
         )
-    ended = (launch.id for launch in find_named(session, job) if JOB.fullmatch(launch.id))
+    ended = (launch.id for launch in find_named(session, job))
     number = next(iter(alive), "") or next(ended, "")
     if not number:
         raise unknown_name(session, job)
@@ -103,11 +105,6 @@ def _resolve(session: Session, job: str) -> str:
 
 def _resolve_last(session: Session) -> str:
     launch = last_launch(session)
-    if not JOB.fullmatch(launch.id):
-        raise UsageError(
-            f"cannot cancel the last launch: it is the run {launch.id} on this machine, not a job of Slurm",
-            hint="stop it with Ctrl-C in its terminal; for another job, give its number: argosy cancel JOB",
-        )
     if launch.in_allocation:
         raise UsageError(
             f"the last launch ran in the allocation of job {launch.id}",
@@ -167,8 +164,10 @@ def _look(session: Session, job: str) -> JobToCancel:
     Raises
     ------
     UsageError
-        If the job is unknown.
+        If the job is unknown, or it is a run on this machine that continues.
     """
+    if LOCAL_RUN.fullmatch(job):
+        return _look_at_run(session.paths.runs / job, session.host.hostname)
     record = find_record(session, job)
     number = job if re.fullmatch(r"\d+_\d+", job) else base_number(job)
     facts = ask_job(session_of(session, record), number)
@@ -186,6 +185,17 @@ def _look(session: Session, job: str) -> JobToCancel:
     last = last_run(read_runs(record))
     code = f"; it ended with code {last.code}" if last else ""
     return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
+
+
+def _look_at_run(record: Path, hostname: str) -> JobToCancel:
+    run, (owner, _) = read_local_run(record, hostname), read_owner(record / STARTED)
+    if run.kind == ENDED:
+        return JobToCancel(run.id, record, has_ended=True, text=run.meaning)
+    by_signal = f", or on {owner.host} with: kill {owner.pid}" if owner else ""
+    raise UsageError(
+        f"cannot cancel {run.subject}: it {run.meaning}, and is not a job of Slurm",
+        hint=f"stop it with Ctrl-C in its terminal{by_signal}",
+    )
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:

@@ -50,7 +50,7 @@ LATEST = 200
 
 
 class PastJob(msgspec.Struct, frozen=True):
-    """A job that was submitted."""
+    """A job that was submitted, or a run on this machine."""
 
     id: str
     name: str
@@ -159,10 +159,10 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
 
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
-    """Return the jobs that were submitted from here, the newest first."""
+    """Return the jobs that were submitted from here and the runs on this machine, the newest first."""
     now, ends = _ask_slurm(session)
     return tuple(
-        replace(job, now=now.get(job.id, ""), end_of_slurm=ends.get(job.id, ""))
+        replace(job, now=now.get(job.id, job.now), end_of_slurm=ends.get(job.id, ""))
         for job in _recorded_jobs(session, most)
     )
 
@@ -182,10 +182,13 @@ def _ask_slurm(session: Session) -> tuple[dict[str, str], dict[str, str]]:
 
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
     found: list[PastJob] = []
-    for file in sorted((session.paths.runs).glob(f"*/{SUBMITTED}"), reverse=True):
-        job = read_submission(file.parent).job
-        if (job or damaged_files(file.parent)) and len(found) < most:
-            found.append(_read(job, file.parent))
+    for record in sorted(session.paths.runs.glob("*"), reverse=True):
+        if len(found) == most:
+            break
+        if not (record / SUBMITTED).is_file():
+            found += [_read_run(record, session)] if was_started(record) else []
+        elif (job := read_submission(record).job) or damaged_files(record):
+            found.append(_read(job, record))
     return tuple(found)
 
 
@@ -198,8 +201,7 @@ def read_job(session: Session, job: str) -> PastJob:
         If there is no record of it.
     """
     record = _find_record(session, job)
-    found = _read(job, record)
-    return replace(found, now=read_local_run(record, session.host.hostname).meaning) if record.name == job else found
+    return _read_run(record, session) if record.name == job else _read(job, record)
 
 
 def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:
@@ -236,6 +238,13 @@ def _read(job: str, record: Path) -> PastJob:
     cancelled = is_cancelled(record, job)
     job = job or (last.job if last else "")
     return PastJob(job, name, submission.site, time, str(record), last, plan, code, cancelled, damaged=damaged)
+
+
+def _read_run(record: Path, session: Session) -> PastJob:
+    """Read the record of a run on this machine."""
+    found = _read(record.name, record)
+    meaning = read_local_run(record, session.host.hostname).meaning
+    return replace(found, site=str(found.plan.get("site", "")), now=meaning)
 
 
 def _made(record: Path) -> str:

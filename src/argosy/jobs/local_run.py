@@ -51,7 +51,7 @@ def refuse_unrecorded_output(facts: JobFacts) -> None:
         raise UsageError(
             f"the output of {facts.subject} was not recorded",
             evidence=f"it {facts.meaning}",
-            hint=f"run it again: {recording_command(Path(facts.record))}",
+            hint=f"run it again: {recording_command(Path(facts.record), 'why' if facts.code else '')}",
         )
 
 

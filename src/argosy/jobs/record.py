@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,12 +17,14 @@ import msgspec
 
 from argosy.core.model import Host
 from argosy.core.parse import parse_int, read_json_object
+from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
+from argosy.slurm.calls import may_be_done
 from argosy.slurm.queries import base_number, has_task
 
 SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", "command-line.sh"
@@ -38,6 +41,9 @@ CANCELLED, CANCELLED_TASKS = "cancelled", "cancelled-tasks"
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
+
+SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended a program."""
 
 RECORD_NAME = r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}"
 """Pattern of the name of a record's folder."""
@@ -56,6 +62,19 @@ def make_private_folder(folder: Path) -> None:
     """Create the folder of a record, which only its owner may read: it may hold values of variables."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(mode=0o700)
+
+
+def discard_record(record: Path, reply: Reply | None = None) -> None:
+    """Remove the record of a job that does not exist: no command shows it, and it would keep images in the cache.
+
+    Parameters
+    ----------
+    reply
+        Of sbatch if it failed; the job may exist if the answer was lost, or if a signal ended sbatch. None if sbatch
+        was not started.
+    """
+    if reply is None or (0 < reply.code < SIGNALLED and not may_be_done(reply.stderr)):
+        shutil.rmtree(record, ignore_errors=True)
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -326,6 +345,7 @@ def recording_command(record: Path, examine: str = "why") -> str:
     Parameters
     ----------
     examine
-        The command of Argosy that reads the file: ``why`` or ``verify``.
+        The command of Argosy that reads the file: ``why`` or ``verify``; empty for none.
     """
-    return f"sh {quote(str(record / SCRIPT))} > run.log 2>&1; argosy {examine} run.log"
+    examined = f"; argosy {examine} run.log" if examine else ""
+    return f"sh {quote(str(record / SCRIPT))} > run.log 2>&1{examined}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.store import write_text
 from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.recipes.read import find_environment_file
@@ -54,7 +55,9 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
     Raises
     ------
     UsageError
-        When a file exists, the folder cannot be written, or the template needs Slurm; no file is changed then.
+        When a file exists, or the template needs Slurm; no file is changed then.
+    CheckFailed
+        When the folder cannot be written.
     """
     if project.template == "mpi" and not project.site.has_slurm:
         raise UsageError(
@@ -72,14 +75,10 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
             own = f"to build the image of this project: argosy build {found} -o my.sif; or " if found else ""
             hint = f"{own}choose another folder"
             raise UsageError(f"{path} already exists", evidence="argosy init changes no existing file", hint=hint)
-    try:
+    with translate_os_errors(project.folder, "FOLDER"):
         project.folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
             write_text(path, text)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {project.folder}: {error.strerror}", evidence=str(error), hint="choose another folder"
-        ) from error
     return tuple(paths)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.locks import this_owner
-from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
+from argosy.core.os_errors import is_full, refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
@@ -29,6 +29,7 @@ from argosy.jobs.record import (
     SCRIPT,
     STARTED,
     Submission,
+    discard_record,
     make_private_folder,
     new_record_folder,
     new_submission,
@@ -80,7 +81,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     if plan.is_job and not request.in_allocation and not request.no_check:
         refuse_shared_checkpoint(plan, session)
     if request.logs:
-        with translate_os_errors(Path(request.logs)):
+        with translate_os_errors(Path(request.logs), "--log-dir"):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     note_target(session, plan, in_allocation=request.in_allocation)
     for line in plan_notes(plan.choices):
@@ -106,6 +107,8 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         write_text(folder / END, json.dumps({"code": code}) + "\n")
     except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
         session.reporter.note(f"the end of the run cannot be written to its record: {error}")
+    if code and plan.logs and is_full(Path(plan.logs)):
+        session.reporter.note(f"the disk of {plan.logs} is full: the logs are incomplete; free some space")
     if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
         advice = "type: argosy why last" if plan.logs else f"record the output: {recording_command(folder)}"
         session.reporter.note(f"to explain the failure, {advice}")
@@ -149,19 +152,23 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     ArgosyError
         With Slurm's message if it refuses the job.
     """
-    _refuse_missing_chdir(plan)  # before it is made as the folder of the output
-    make_output_folders(plan, session.host.person.name)
-    for line in warn_before_submission(plan, session.host.cwd):
-        session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / SCRIPT)) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))
     submission = new_submission(session.host, site=plan.site, profile=profile, output=plan.output)
-    write_submission(folder, submission)
     try:
+        _refuse_missing_chdir(plan)  # before it is made as the folder of the output
+        make_output_folders(plan, session.host.person.name)
+        for line in warn_before_submission(plan, session.host.cwd):
+            session.reporter.note(line)
+        write_submission(folder, submission)
         reply = run_slurm(session, command)
     except Interrupted as stopped:
         raise _explain_stop(session, folder, submission, stopped) from stopped
+    except ArgosyError:
+        discard_record(folder)
+        raise
     if reply.code != 0:
+        discard_record(folder, reply)
         raise explain_sbatch(command, reply, plan.site, plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
@@ -268,7 +275,7 @@ def make_output_folders(plan: LaunchPlan, user: str) -> None:
             hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
             raise UsageError(f"{path} is a folder, not a file", evidence=f"--{name} {path}", hint=hint)
     for folder in output_folders(plan, user):
-        with translate_os_errors(folder):
+        with translate_os_errors(folder, "--output or --error"):
             folder.mkdir(parents=True, exist_ok=True)
         refuse_unwritable_folder(folder)
 
@@ -318,7 +325,7 @@ def write_script(path: Path, text: str, *, private: bool) -> None:
         If the file exists and was not written by Argosy, for example if it is the user's program.
     """
     refuse_unwritable_folder(path.parent)
-    with translate_os_errors(path.parent):
+    with translate_os_errors(path.parent, "--script"):
         if path.is_file() and path.stat().st_size:
             with path.open("rb") as file:
                 is_ours = AUTHOR in file.read(HEAD_BYTES)

@@ -25,7 +25,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import SCRIPT, new_record_folder, new_submission, write_submission
+from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, write_submission
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
@@ -175,6 +175,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
+        discard_record(folder, reply)
         argv = (word.replace("{script}", f"{record}/{SCRIPT}") for word in plan.submit)
         raise explain_sbatch(Command(("ssh", remote.host, *argv)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)

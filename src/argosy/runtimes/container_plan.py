@@ -245,8 +245,8 @@ def parse_bind(text: str) -> Bind:
     if len(parts) > MOST_BIND_PARTS or not source or mode not in {"", "ro", "rw"}:
         raise UsageError(
             f"invalid bind mount {text!r}",
-            evidence="the form is SRC[:DST[:ro]]",
-            hint="the only option is ro; write a colon in a path as \\:",
+            evidence="the form is SRC[:DST[:ro|rw]]",
+            hint="the option is ro or rw; write a colon in a path as \\:",
         )
     if NOT_EXPANDED.search(source) and not os.path.lexists(source):
         raise UsageError(

@@ -240,11 +240,11 @@ def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, st
     if ImageKind.SQUASHFS in images:
         hint = f"convert it: {export_squashfs(path)}"
     elif ImageKind.REGISTRY in images and kind in FILES:
-        hint = f"push the image to a registry and pass docker://…, or use a runtime that starts files: {AUTOMATIC[0]}"
+        hint = "push the image to a registry and pass docker://…"
         if runtime.name == "docker":
             hint = (
                 "argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
-                f"then pass docker-daemon:NAME; or use a runtime that starts files: {AUTOMATIC[0]}"
+                "then pass docker-daemon:NAME"
             )
     return f"{path} is {KIND_NAMES[kind]}, but {runtime.name} starts only {accepted}", hint
 

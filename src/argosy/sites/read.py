@@ -17,6 +17,7 @@ import msgspec
 from argosy.core.errors import SiteError
 from argosy.core.model import Host
 from argosy.core.session import config_folder
+from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.core.toml_lines import find_fault, find_line, load_toml
 from argosy.sites.profile import Site
@@ -79,12 +80,14 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     found = next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113 - Path's raises for long names
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
-        files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
+        files = [
+            str(each) for each in Path(name).parent.glob("*.toml") if each.name != "argosy.toml" and each.is_file()
+        ]
         near = " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",
-            evidence=""
+            evidence="it is a folder" * os.path.isdir(name)  # noqa: PTH112 - Path's raises for long names
             if is_path
             else f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml",
             hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
@@ -264,7 +267,7 @@ def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     fault = find_fault(text, message, Site)
     place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
     if not fault.unknown:
-        otherwise = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        otherwise = fault.hint or f"correct the value; to check the whole profile: argosy sites lint {quote(str(path))}"
         hint = WHY_NOT.get(f"{fault.key}: {fault.what}", otherwise)
         return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
     return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)

@@ -165,6 +165,14 @@ def test_a_bundle_stays_only_for_a_job(submission: Callable[..., Path], programs
     assert len(list(submission(**programs).iterdir())) == kept
 
 
+@pytest.mark.parametrize(("sbatch", "kept"), [("echo 4711", 1), ("echo no such account >&2; exit 1", 0), ("", 1)])
+def test_the_record_of_a_refused_build_is_removed(
+    submission: Callable[..., Path], tmp_path: Path, sbatch: str, kept: int
+) -> None:
+    submission(sbatch=sbatch, squeue=SQUEUE)
+    assert len(list((tmp_path / "state/runs").iterdir())) == kept
+
+
 def test_the_bundle_of_a_job_that_was_cancelled_in_the_queue_is_removed_by_the_next_build(
     submission: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
+from argosy.core.errors import ArgosyError
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
@@ -287,7 +289,10 @@ def test_a_mistake_gives_one_message_and_its_code(
             "download it first: curl -LO https://e.org/Dockerfile",
         ),
         (("build", "Dockerfile.nowhere", "-o", "x.sif"), "no such file: Dockerfile.nowhere\n  -> check the path\n"),
-        (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the only option is ro"),
+        (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the option is ro or rw"),
+        (("run", "x.sif", "--bind", "--", "ls"), "-> the value of --bind is missing\n"),
+        (("launch", "x.sif", "--account", "--", "ls"), "-> the value of --account is missing\n"),
+        (("run", "bare:", "--with", "", "--", "ls"), "the name of a package is empty\n"),
         (("images", "info", "ubuntu"), "in a registry: docker://ubuntu\n"),
         (
             ("run", "x.sif", "\u2014gpu", "none", "--", "true"),
@@ -338,10 +343,34 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("wrap", "r.txt"), "for example: argosy wrap environment.yml --prefix"),
         (("sbatch", "job.sh"), "argosy import job.sh"),
         (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
+        (("lint", "my.toml"), "-> in Argosy: argosy sites lint NAME\n"),
+        (("shell", "--shell", "zsh", "x.sif"), "no option --shell\n  -> for a command: argosy run IMAGE -- COMMAND\n"),
+        (("run", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE\n"),
+        (("launch", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE for a variable, or --error FILE for"),
     ],
 )
 def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str, ...], hint: str) -> None:
     assert hint in argosy(*words).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("sites lint my.toml", "to check the whole profile: argosy sites lint my.toml"),
+        ("launch x.sif --site my.toml --dry-run -- true", "to check the whole profile: argosy sites lint my.toml"),
+        ("sites lint h.toml", "it is a folder\n  -> did you mean my.toml?"),
+        ("run train.py -- true", "to run a Python program: argosy run IMAGE -- python FILE"),
+        ("images sbom train.py", "to run a Python program: argosy run IMAGE -- python FILE"),
+        ("launch x.sif --site dawn --account a --time 1h --gpus 4 --script a'b -- true", "start it with: sbatch 'a'"),
+    ],
+)
+def test_the_next_step_of_a_hint_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, hint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text("title = 3\n")
+    Path("h.toml").mkdir()
+    Path("train.py").touch()
+    done = CliRunner().invoke(app, words.split())
+    assert hint in done.output + str(done.exception)
 
 
 def test_errors_are_json_with_json() -> None:
@@ -492,6 +521,35 @@ def test_a_full_disk_under_the_output_is_not_a_defect(unbuffered: str) -> None:
     assert "no space left" in said.stderr
     assert "defect" not in said.stderr
     assert "ignored" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("init p", "FOLDER"),
+        ("import job.sh", "--output"),
+        ("report last", "--output"),
+        ("launch x.sif --site dawn --account a --time 1h --gpus 4 --script new.sh -- true", "--script"),
+        ("launch bare: --log-dir job.sh -- true", "--log-dir"),
+    ],
+)
+def test_a_full_disk_or_a_file_in_the_way_has_a_hint_with_the_option_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, option: str
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record = tmp_path / "state/runs/20260102-030405-123456-abcd"
+    record.mkdir(parents=True)
+    (record / "end.json").write_text('{"code": 0}')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ARGOSY_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("argosy.core.store.write_unnamed", lambda *_, **__: False)
+    monkeypatch.setattr("argosy.core.store.write_new", fill)
+    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --ntasks=1\nsrun python train.py\n")
+    error = CliRunner().invoke(app, words.split()).exception
+    assert isinstance(error, ArgosyError), error
+    assert error.hint.endswith(f" with {option}")
 
 
 def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:

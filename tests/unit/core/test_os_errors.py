@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import reading
+from argosy.core.os_errors import reading, translate_os_errors
 
 
 def test_a_missing_file_has_the_hint_of_a_similar_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,6 +18,14 @@ def test_a_missing_file_has_the_hint_of_a_similar_name(tmp_path: Path, monkeypat
     with pytest.raises(UsageError, match=r"no such file: trian\.sh") as caught, reading("trian.sh"):
         Path("trian.sh").read_bytes()
     assert caught.value.hint == "did you mean train.sh?"
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError) as caught, translate_os_errors(tmp_path):
+        (tmp_path / "file/mount/x").mkdir()
+    assert caught.value.what == f"{tmp_path}/file is a file, not a folder"
+    assert "ARGOSY_CACHE" in caught.value.hint
 
 
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:

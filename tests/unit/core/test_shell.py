@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.core.layout import ENV_SCRIPT, render_enter
 from argosy.core.shell import (
     ShellExpr,
     ShellFunction,
@@ -136,3 +137,11 @@ def test_a_script_among_the_arguments_is_shown_once() -> None:
     assert format_command(("unshare", "sh", "-c", join, "b", "--", "uv", "--", "x"), told) == "… -- uv -- x"
     assert format_command(("sh", "-c", join, "a b"), told) == "sh -c '# Joins. …' 'a b'"
     assert format_command(("ls", "--", "a b"), told) == "ls -- 'a b'"
+
+
+def test_the_path_is_shown_if_an_image_has_no_program() -> None:
+    script = render_enter().replace(ENV_SCRIPT, "/dev/null")
+    done = subprocess.run(
+        ("/bin/sh", "-c", script, "enter", "sh"), env={"PATH": "/x"}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (127, "argosy: the image has no program sh (PATH=/x)\n")

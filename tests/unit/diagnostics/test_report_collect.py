@@ -211,7 +211,8 @@ def test_logs_of_the_network_that_other_jobs_and_runs_of_the_program_wrote_are_n
 @pytest.mark.parametrize("name", ["last", "20260102-030405-123456-abcd"])
 def test_why_and_verify_know_a_run_without_slurm_by_the_same_names(tmp_path: Path, name: str) -> None:
     session = make_session(tmp_path)
-    record = keep(session, "20260102-030405-123456-abcd", **{"end.json": '{"code": 3}'})
+    plan = json.dumps(PLAN | {"shape": {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 1}})
+    record = keep(session, "20260102-030405-123456-abcd", **{"end.json": '{"code": 3}', "job.json": plan})
     with pytest.raises(UsageError, match="the output of run 20260102-030405-123456-abcd was not recorded") as caught:
         explain_log(session, name)
     assert caught.value.hint == f"run it again: sh {record}/job.sh > run.log 2>&1; argosy why run.log"

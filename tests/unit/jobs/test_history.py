@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.locks import this_owner
+from argosy.core.records import asdict
 from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
@@ -137,7 +139,7 @@ def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(sta
 
 
 def test_without_past_jobs_a_message_is_printed(state: Path) -> None:
-    assert ask("--past", "5").output == "no job was submitted from this machine\n"
+    assert ask("--past", "5").output == "nothing was launched from this machine\n"
     assert list(state.iterdir()) == []
 
 
@@ -207,6 +209,71 @@ def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state
         error = CliRunner().invoke(app, ("logs", *options)).exception
         assert isinstance(error, UsageError)
         assert str(error).startswith("the output of run 20260102-030405-123456-abcd was not recorded")
+
+
+def run_here(state: Path, name: str, **files: str) -> Path:
+    folder = state / "runs" / name
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(PLAN))
+    for file, text in files.items():
+        (folder / f"{file}.json").write_text(text)
+    return folder
+
+
+def test_runs_on_this_machine_are_listed_among_the_past_jobs(state: Path) -> None:
+    record(state, "1", "1 0 0 n1 1000 1060\n")
+    old, new = (f"20260102-03040{second}-123456-abcd" for second in (5, 6))
+    run_here(state, old, end='{"code": 3}')
+    run_here(state, new, end='{"code": 0}')
+    run_here(state, "20260102-030407-123456-abcd")  # it was refused
+    assert [" ".join(line.split()) for line in ask("--past", "5").output.splitlines()] == [
+        f"{new} train lab 2026-01-02T03:04:06 ended well",
+        f"{old} train lab 2026-01-02T03:04:05 ended with an error",
+        "1 train lab 2026-01-01T08:00:00 ended well after 0:01:00 on n1",
+    ]
+    error = ask().exception
+    assert isinstance(error, ToolMissing)
+    assert error.hint.endswith("; what was launched from here: argosy jobs --past 10")
+
+
+@pytest.mark.parametrize("word", ["last", "train", "20260102-030405-123456-abcd"])
+def test_a_run_on_this_machine_that_ended_needs_no_cancelling(state: Path, word: str) -> None:
+    folder = run_here(state, "20260102-030405-123456-abcd", end='{"code": 3}')
+    said = CliRunner().invoke(app, ("cancel", word))
+    assert said.output == f"run {folder.name} has already ended: ended with an error\n"
+
+
+@pytest.mark.parametrize(("code", "command"), [("0", "> run.log 2>&1"), ("3", "> run.log 2>&1; argosy why run.log")])
+def test_only_the_output_of_a_failed_run_is_explained(state: Path, code: str, command: str) -> None:
+    run_here(state, "20260102-030405-123456-abcd", end=f'{{"code": {code}}}')
+    error = CliRunner().invoke(app, ("logs", "last")).exception
+    assert isinstance(error, UsageError)
+    assert error.hint.endswith(command)
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+@pytest.mark.parametrize("logs", ["", "KeyError: 'x'"])
+def test_only_a_run_with_gpus_can_be_verified_on_one_machine(state: Path, gpus: int, logs: str) -> None:
+    folder = run_here(state, "20260102-030405-123456-abcd", end='{"code": 3}')
+    shape = {"nodes": 1, "ranks_per_node": 2, "gpus_per_node": gpus}
+    (folder / "job.json").write_text(json.dumps(PLAN | {"shape": shape, "logs": str(state)}))
+    if logs:
+        (state / folder.name).mkdir()
+        (state / folder.name / "rank-0.log").write_text(logs)
+    error = CliRunner().invoke(app, ("verify", "last")).exception
+    assert isinstance(error, ArgosyError)
+    assert error.what.endswith("has nothing to verify: it used neither GPUs nor other nodes") == (not gpus)
+    assert ("again" in error.hint or "--debug net" in error.hint) == bool(gpus)
+
+
+def test_a_run_on_this_machine_is_ended_by_a_signal(state: Path) -> None:
+    owner = this_owner("launch")
+    folder = run_here(state, "20260102-030405-123456-abcd", started=json.dumps(asdict(owner)))
+    for word in ("last", folder.name):
+        error = CliRunner().invoke(app, ("cancel", word)).exception
+        assert isinstance(error, UsageError)
+        assert error.what == f"cannot cancel run {folder.name}: it runs on this machine, and is not a job of Slurm"
+        assert error.hint == f"stop it with Ctrl-C in its terminal, or on {owner.host} with: kill {owner.pid}"
 
 
 def test_a_refused_launch_is_not_the_last_run(state: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import re
 import threading
 import time
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_jobs import follow_to_end
-from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
@@ -527,6 +528,33 @@ def test_slurms_programs_without_a_cluster_are_reported_as_such(tmp_path: Path) 
     assert "SLURM_CONF" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        (ToolMissing("no sbatch"), 0),
+        (Reply(1, "", "sbatch: error: Batch job submission failed: Invalid account"), 0),
+        (Reply(1, "", "sbatch: error: Unable to contact slurm controller (connect failure)"), 0),
+        (Reply(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"), 1),
+        (Reply(-9, "", ""), 1),
+        (Reply(0, "accepted", ""), 1),
+    ],
+    ids=["no Slurm", "refused", "not reached", "answer lost", "killed", "no number"],
+)
+def test_a_record_stays_only_if_its_job_may_exist(tmp_path: Path, reply: Reply | ToolMissing, kept: int) -> None:
+    class Refusing(FakeRunner):
+        def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+            if isinstance(reply, ToolMissing):
+                raise reply
+            return reply
+
+    folder = tmp_path / "runs/a"
+    folder.mkdir(parents=True)
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    with pytest.raises(ArgosyError):
+        submit(plan, folder, make_session(tmp_path, HOST, Refusing()), profile="lab")
+    assert folder.exists() == bool(kept)
+
+
 class Filling(FakeRunner):
     """A Slurm that takes the job, while the disk of its record fills up."""
 
@@ -554,6 +582,19 @@ def test_a_failure_of_several_ranks_on_this_machine_has_a_next_step(
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, ranks), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == code
     assert reporter.getvalue().count(f"sh {tmp_path}/job.sh > run.log 2>&1; argosy why run.log") == notes
+
+
+def test_a_full_disk_below_the_logs_of_a_failed_run_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, reporter = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(1, "", ""))])), io.StringIO()
+    there = replace(there, reporter=PlainReporter(reporter))
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), (), logs=str(tmp_path))
+    start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ()))
+    assert "disk" not in reporter.getvalue()
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 9, 0, 0, 9, 9, 9, 0, 255)))
+    start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ()))
+    assert f"the disk of {tmp_path} is full: the logs are incomplete" in reporter.getvalue()
 
 
 def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(

@@ -148,7 +148,7 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ),
         ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
         ("[step]\nrun = 'a'\n", 1, "[[step]]"),
-        ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.KEY: expected text in quotes"),
+        ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.A: expected text in quotes"),
     ],
 )
 def test_an_impossible_value_is_refused_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:

@@ -530,6 +530,7 @@ def test_an_image_is_refused_exactly_by_runtimes_that_cannot_start_its_form(name
     runtime = load_runtime(name)
     refusal, hint = image_refusal(runtime, kind, "/x")
     assert bool(refusal) == bool(hint) == (kind not in runtime.traits.images)
+    assert "apptainer" not in hint, "neither the site nor this machine may have it"
 
 
 @given(mounts=st.lists(TEXT, max_size=3), env=st.dictionaries(st.from_regex(r"[A-Z_]{1,9}", fullmatch=True), TEXT))

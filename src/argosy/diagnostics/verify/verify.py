@@ -88,6 +88,12 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
 def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evidence, Verdict]:
     """Verify a job whose facts are known; parameters and errors as `verify_job`."""
     evidence = _read_evidence(facts)
+    if facts.is_local and evidence.expected.nodes and not evidence.expected.gpus:
+        raise UsageError(
+            f"{facts.subject} has nothing to verify: it used neither GPUs nor other nodes",
+            evidence=f"it {facts.meaning}",
+            hint=f"see its exit code, times and files: argosy jobs show {facts.id}",
+        )
     if not evidence.ranks and not evidence.files:
         hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
         if facts.is_local:

@@ -12,7 +12,7 @@ from tomlkit.items import Table
 
 from argosy.core.errors import UsageError
 from argosy.core.locks import Owner
-from argosy.core.os_errors import reading
+from argosy.core.os_errors import reading, translate_os_errors
 from argosy.core.shell import quote
 from argosy.core.store import editing, write_text
 from argosy.core.toml_lines import load_toml
@@ -152,20 +152,18 @@ def write_jobs(
     Raises
     ------
     UsageError
-        When the file cannot be read or written, is not valid TOML, or has a job of the same name.
+        When the file is not valid TOML, or has a job of the same name.
+    CheckFailed
+        When it cannot be read or written.
     """
     text = ""
     try:
-        with editing(file, waiting=waiting):
+        with translate_os_errors(file.parent, "--output"), editing(file, waiting=waiting):
             text = file.read_text(encoding="utf-8") if file.exists() else ""
             write_text(file, render_jobs(jobs, text, comments))
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{file} is not valid TOML: it is not UTF-8", evidence=str(error), hint="save it as UTF-8"
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"
         ) from error
     except tomlkit.exceptions.TOMLKitError as error:
         hint = "correct the line, or write to another file with -o"
