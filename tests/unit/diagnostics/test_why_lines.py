@@ -18,6 +18,21 @@ Component: munge
 """
 
 CAUSES = [
+    ("slurmd-node-name", "[2026-01-02T03:04:05.678] fatal: Unable to determine this slurmd's NodeName"),
+    ("slurm-nodes-silent", "[2026-01-02T03:04:05.678] error: Nodes n[17-18] not responding, setting DOWN"),
+    ("slurm-state-folder", "slurmctld: fatal: You are running as the wrong user: root != slurm"),
+    ("slurmdbd-database", "error: mysql_real_connect failed: 2002 Can't connect to local MySQL server through socket"),
+    ("slurm-gres-types", "slurmctld: error: gres/gpu: count changed for node g1 from 0 to 4"),
+    ("slurm-node-unknown", 'slurmctld: error: find_node_record: lookup failure for node "n9"'),
+    ("slurm-kill-failed", "   Reason=Kill task failed [root@2026-01-02T03:04:05]"),
+    ("slurm-authentication", "slurmd: error: auth_p_verify: REQUEST_PING has authentication error: Unspecified error"),
+    ("munge-files", 'munged: Error: Failed to check keyfile "/etc/munge/munge.key": No such file or directory'),
+    ("wps-grib", " ERROR: ungrib: Could not open file GRIBFILE.AAA"),
+    ("metgrid-mandatory", "ERROR: The mandatory field SKINTEMP was not found in any input data."),
+    ("wps-geog", "ERROR: In GEOGRID.TBL, entry for field HGT_M has no data for 30s"),
+    ("wrf-sizes", " SIZE MISMATCH:  input file  ide,jde,num_metgrid_levels=      100         100          32"),
+    ("wrf-tables", "-- error: file LANDUSE.TBL does not exist"),
+    ("gromacs-gpu", "Some of the GPUs do not exist, behave erratically, or are incompatible."),
     ("nvcc-host-compiler", "#error -- unsupported GNU version! gcc 4.5 and up are not supported!"),
     (
         "conda-checksum",

@@ -24,7 +24,7 @@ FILES = (
     *("rocm", "gpus", "gpu-containers", "gpu-libraries", "gpu-peers", "offload", "intel"),
     *("libraries", "nccl", "infiniband", "fabrics", "mpirun", "mpi", "rendezvous"),
     *("fortran", "molecules", "simulation", "languages", "python", "models", "conda", "packages", "modules", "shell"),
-    *("workflows", "waiting", "batch", "slurm", "submit", "general", "symptoms"),
+    *("workflows", "waiting", "batch", "slurm-daemons", "slurm", "submit", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
