@@ -18,6 +18,12 @@ Component: munge
 """
 
 CAUSES = [
+    ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),
+    ("pyxis-namespace", "slurmstepd: error: pyxis: unable to create pyxis container shared filesystem"),
+    ("pip-managed", "NoWritablePkgsDirError: No writeable pkgs directories configured."),
+    ("image-signature", "FATAL:   failed to verify x.sif: signature not found for object group 1"),
+    ("no-setuid-apptainer", "FATAL:   No setuid installation found"),
+    ("cutlass-kernel", "RuntimeError: cutlass_F: no kernel found to launch!"),
     ("slurmd-node-name", "[2026-01-02T03:04:05.678] fatal: Unable to determine this slurmd's NodeName"),
     ("slurm-nodes-silent", "[2026-01-02T03:04:05.678] error: Nodes n[17-18] not responding, setting DOWN"),
     ("slurm-state-folder", "slurmctld: fatal: You are running as the wrong user: root != slurm"),
