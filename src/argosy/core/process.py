@@ -35,7 +35,13 @@ OnLine = Callable[[str], None]
 OnBlock = Callable[[bytes], None]
 
 LAST_LINES = 12
-FULL_DISK = ("no space left on device", "disk quota exceeded", "os error 28", "os error 122")
+FULL_DISK = (
+    "no space left on device",
+    "don't have enough free space in",
+    "disk quota exceeded",
+    "os error 28",
+    "os error 122",
+)
 FULL_DISK_HINT = (
     "free some space or files (df -h, df -i and quota -s show usage), or choose another folder with --work-dir, "
     "--output or ARGOSY_CACHE"

@@ -114,6 +114,8 @@ warn_ranks() {
 requeue() {
     if [ -z "$argosy_warned" ]; then
         : # the program ended by itself
+    elif [ -n "$argosy_stopped" ] && ! job_shows 'Reason=TimeLimit'; then
+        echo "argosy: the job was stopped, so its script does not requeue it"
     elif ! has_saved; then
         echo "argosy: this run wrote no new checkpoint $argosy_checkpoint, so the job is not requeued"
     elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
@@ -123,11 +125,10 @@ requeue() {
     else
         requeue_within "$1"
     fi
-    # A lost node, an operator or a preemption may also start the job again.
-    [ -n "$argosy_stopped" ] || is_preempted || rm -f "$argosy_mark"
+    # Slurm also starts a job again that lost a node or was preempted, or for an operator.
+    [ -n "$argosy_stopped" ] || job_shows 'PreemptTime=[^N]' || rm -f "$argosy_mark"
 }
-# In a partition's grace time, Slurm ends the steps, and requeues the job later.
-is_preempted() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q 'PreemptTime=[^N]'; }
+job_shows() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q "$1"; }
 # The next run needs the mark.
 requeue_within() {
     argosy_restart=$((argosy_restart + 1)) argosy_left=$1

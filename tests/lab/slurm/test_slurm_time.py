@@ -76,6 +76,22 @@ def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
         assert numbers("from", desk.output(able)) == [0, numbers("saved", desk.output(able))[-1]]
 
 
+@pytest.mark.usefixtures("timed")
+def test_a_job_that_is_cancelled_after_the_warning_stays_cancelled(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk() as desk:
+        resume = ("--resume", "--checkpoint", "c.txt", "--name", "unwanted")
+        job = desk.submit(*TWO, *resume, command=(*COUNTER, "c.txt", "10000", "stay"))
+        desk.until_written(job, "beside it")
+        desk.until_written(job, "from 0")
+        desk.sh(f"scancel --batch --signal=USR2 {job}")
+        desk.until_written(job, "saved")
+        desk.argosy("cancel", job)
+        assert desk.wait(job) == "CANCELLED"
+        assert "the job was stopped, so its script does not requeue it" in desk.output(job)
+
+
 def test_a_job_longer_than_its_time_limit_finishes_in_more_than_one_allocation(timed: Timed) -> None:
     text = timed.chain.result().stdout
     assert "counted to 540" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.bases.debian import debian_file, make_debian
-from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
 from tests.unit.machines import make_host, make_session
@@ -42,3 +42,15 @@ def test_a_time_that_is_not_a_number_of_seconds_is_refused(tmp_path: Path, text:
     with pytest.raises(UsageError, match="invalid SOURCE_DATE_EPOCH") as error:
         make_debian("debian:bookworm", session_with(tmp_path, SOURCE_DATE_EPOCH=text), ())
     assert "seconds since 1970" in error.value.hint
+
+
+def test_a_disk_that_is_nearly_full_is_refused_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argosy.builder.bases.debian.SPACE", 1 << 60)
+    session = session_with(tmp_path)
+    with pytest.raises(CheckFailed, match="cannot create debian:bookworm: no space left") as error:
+        make_debian("debian:bookworm", session, ())
+    assert "are needed" in error.value.evidence
+    assert isinstance(session.runner, FakeRunner)
+    assert session.runner.seen == []

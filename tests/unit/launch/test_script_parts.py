@@ -309,6 +309,36 @@ def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_it
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("first", "code"), [("-9", 137), ("5", 5), ("", 143)])
+def test_a_job_ends_with_the_code_or_the_signal_of_the_rank_that_failed_first(
+    shell: str, first: str, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "end.sh").touch()
+    (tmp_path / "first").write_text(f"42 0 1 node2 {first}\n41 0 1 node2 7\n" if first else "")
+    call = f"note_end {tmp_path}/end.sh"
+    values = "argosy_code=143 argosy_nodes=2 argosy_ranks_per_node=1"
+    lines = "\n".join([*render_script_functions(call), values, call, 'exit "$argosy_code"'])
+    there = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "42"}
+    assert subprocess.run([shell, "-euc", lines], env=there, check=False).returncode == code
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("reason", "requeued"), [("TimeLimit", True), ("None", False)])
+def test_a_job_that_is_cancelled_after_the_warning_does_not_requeue_itself(
+    shell: str, reason: str, *, requeued: bool
+) -> None:
+    """Slurm sends TERM in both cases; the reasons were read in such jobs of Slurm 24.11."""
+    call = render_requeue(Resume(3, "/x", grace=20))
+    slurm = f'scontrol() {{ echo "$*: JobState=COMPLETING Reason={reason} Dependency=(null)"; }}'
+    values = "argosy_warned=yes argosy_restart=0 argosy_restarts=3 argosy_stopped=yes argosy_mark=/x/mark"
+    lines = "\n".join([*render_script_functions(call), slurm, "has_saved() { :; }", values, call])
+    there = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}
+    ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=True)
+    assert ("requeue 9" in ran.stdout) is requeued
+    assert ("the job was stopped, so its script" in ran.stdout) is not requeued
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
 @pytest.mark.parametrize(("time", "kept"), [("2026-11-28T13:35:38", True), ("None", False)])
 def test_a_job_that_slurm_preempts_keeps_its_mark_for_the_next_run(
     shell: str, time: str, *, kept: bool, tmp_path: Path

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.builder.backends.plan import PRIVATE_NAMESPACE
 from argosy.core.cache_pins import pin_entry
-from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_int
-from argosy.core.process import Argv, Command, Reply, tool_error
+from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, tool_error
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
@@ -194,9 +196,31 @@ def refuse_without_mmdebstrap(suite: str, session: Session) -> None:
         )
 
 
+SPACE = 400 << 20
+"""Bytes that the files of a small Debian and their archive take while it is created."""
+
+
+def _refuse_full_disk(suite: str, folder: Path) -> None:
+    """Refuse a disk that is nearly full: mmdebstrap 1.3.5 may then wait for ever.
+
+    Raises
+    ------
+    CheckFailed
+        If there is too little free space.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < SPACE:
+        raise CheckFailed(
+            f"cannot create debian:{suite}: no space left",
+            evidence=f"{folder} has {render_size(free)} of free space; about {render_size(SPACE)} are needed",
+            hint=FULL_DISK_HINT,
+        )
+
+
 def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
     """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
     refuse_without_mmdebstrap(suite, session)
+    _refuse_full_disk(suite, folder)
     archive = folder / "root.tar"
     made = int(_asked_epoch(session.host.environment) or time.time())
     included = f"--include={','.join(packages)}"

@@ -85,6 +85,8 @@ warn_ranks() {
 requeue() {
     if [ -z "$argosy_warned" ]; then
         : # the program ended by itself
+    elif [ -n "$argosy_stopped" ] && ! job_shows 'Reason=TimeLimit'; then
+        echo "argosy: the job was stopped, so its script does not requeue it"
     elif ! has_saved; then
         echo "argosy: this run wrote no new checkpoint $argosy_checkpoint, so the job is not requeued"
     elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
@@ -94,11 +96,10 @@ requeue() {
     else
         requeue_within "$1"
     fi
-    # A lost node, an operator or a preemption may also start the job again.
-    [ -n "$argosy_stopped" ] || is_preempted || rm -f "$argosy_mark"
+    # Slurm also starts a job again that lost a node or was preempted, or for an operator.
+    [ -n "$argosy_stopped" ] || job_shows 'PreemptTime=[^N]' || rm -f "$argosy_mark"
 }
-# In a partition's grace time, Slurm ends the steps, and requeues the job later.
-is_preempted() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q 'PreemptTime=[^N]'; }
+job_shows() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q "$1"; }
 # The next run needs the mark.
 requeue_within() {
     argosy_restart=$((argosy_restart + 1)) argosy_left=$1
@@ -242,15 +243,15 @@ judge_elastic_run() {
     if [ -e "$1" ] && [ "$#" -ge "$argosy_least" ]; then argosy_code=0; fi
 }
 
-# Record the end of the run, and print the rank that failed first.  The job ends with the code of that rank: srun
-# reports the highest one, often the 143 of a rank that it ended itself.
+# Record the end of the run, and print the rank that failed first.  The job ends with its code: srun reports the
+# highest one, often the 143 of a rank that it ended.
 note_end() {
     [ -r "$1" ] || return 0
     sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
     [ "$argosy_code" -ne 0 ] || return 0
     set -- "${1%/*}/first" "$SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0}"
-    argosy_own=$(sed -n "s/^$2 .* \([0-9]*\)\$/\1/p" "$1" 2> /dev/null | tail -n 1)
-    argosy_code=${argosy_own:-$argosy_code}
+    argosy_own=$(sed -n "s/^$2 .* \([-0-9]*\)\$/\1/p" "$1" 2> /dev/null | tail -n 1)
+    [ -z "$argosy_own" ] || argosy_code=$((argosy_own < 0 ? 128 - argosy_own : argosy_own))
 }
 
 # Start several copies on this machine; the first that fails ends the others, which would wait for it.
