@@ -94,15 +94,35 @@ backend-path = ["."]
 """
 
 
-def test_a_package_is_built_against_the_images_packages_on_request(shop: Shop) -> None:
+def with_source(shop: Shop, backend: str) -> Shop:
+    """Return the shop with an index that also has the source of a package, `compiled`."""
     source, wheels = shop.folder / "compiled-1.0", shop.folder / "wheels"
     source.mkdir()
     shutil.copytree(shop.wheels, wheels)
-    (source / "backend.py").write_text(BACKEND)
+    (source / "backend.py").write_text(backend)
     (source / "pyproject.toml").write_text(PYPROJECT)
     (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: compiled\nVersion: 1.0\n")
     shop.tool("tar", "-C", shop.folder, "-czf", wheels / "compiled-1.0.tar.gz", "compiled-1.0")
-    own, show = replace(shop, wheels=wheels), ("python", "-c", "import compiled; print(compiled.AGAINST)")
+    return replace(shop, wheels=wheels)
+
+
+def test_a_package_from_source_is_built_again_over_another_base(shop: Shop, tree: Path) -> None:
+    marked = BACKEND.replace("import tinypkg", "MARK = open('/etc/marker').read()").replace("tinypkg.VERSION", "MARK")
+    own = with_source(shop, marked)
+    shop.build("tinypkg\n")  # so that uv has a cache
+    recipe = shop.write("requirements.txt", "compiled\n")
+    for marker in ("A", "B"):
+        base = shop.folder / marker
+        shop.tool("cp", "-al", tree, base)
+        (base / "etc/marker").write_text(marker)
+        done = own.argosy("build", recipe, "--base", base, "-o", f"{marker}.sif")
+        assert done.code == 0, done.err
+        said = own.run(shop.folder / f"{marker}.sif", "python", "-c", "import compiled; print(compiled.AGAINST)")
+        assert said.out == f"{marker}\n", said.err
+
+
+def test_a_package_is_built_against_the_images_packages_on_request(shop: Shop) -> None:
+    own, show = with_source(shop, BACKEND), ("python", "-c", "import compiled; print(compiled.AGAINST)")
     recipe = shop.write("requirements.txt", "compiled\ntinypkg==1.0\n")
     words = ("build", recipe, "--base", shop.base, "-o", "out.sif")
     apart = own.argosy(*words)

@@ -35,7 +35,7 @@ from argosy.builder.packed.make import Wheels
 from argosy.builder.packed.store import PackedPackage
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
-from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders
+from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
 from argosy.builder.python.packages import install_pins, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
@@ -115,6 +115,8 @@ class CondaContext(msgspec.Struct, frozen=True):
     """A further folder of unpacked conda packages, that of a bundle, or None."""
     cache: CondaCache | None = None
     """The cache of packed packages; None to pack all of them together."""
+    base: str = ""
+    """Digest of the base."""
     for_site: bool = False
     """Whether the image is for a site, for whose GPUs torch is checked."""
     prepare: PreparePins | None = None
@@ -356,6 +358,12 @@ def _install_pip(
         context.settings,
         context.layer,
         context.work,
+        builds=separate_builds(
+            context.session.paths.cache / "uv",
+            context.base,
+            context.settings,
+            (f"{package.name}={package.version}" for package in held),
+        ),
         activated=render_env_script(activation),
         prepare=context.prepare,
         shared=context.shared,

@@ -23,7 +23,7 @@ from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import Wheels, build_options, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
-from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, shared_folder
+from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, separate_builds, shared_folder
 from argosy.builder.python.packages import (
     choose_and_install,
     compile_installed,
@@ -113,6 +113,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
             work=job.work,
             cache=container.session.paths.cache / "uv",
         ),
+        builds=separate_builds(container.session.paths.cache / "uv", base.digest, job.settings),
         prepare=_build_missing_wheels if job.request.portable else None,
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
@@ -216,6 +217,7 @@ def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> Conda
     return replace(
         open_conda_context(container, job.settings, step, layer=layer, work=job.work, spare=spare),
         cache=None if job.together else CondaCache(paths.cache, job.base.digest, tools),
+        base=job.base.digest,
         for_site=job.site is not None,
         prepare=_build_missing_wheels if request.portable else None,
         shared=_shared_folder(job, container),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -25,10 +27,15 @@ SHARED_INSIDE = "/.argosy/shared"
 BUILT_WHEELS = "wheels"
 """Folder of built wheels in the installer's work folder."""
 
+BY_BASE = "by-base"
+"""Folder of uv's cache for packages that were built from source, in a folder for each base."""
+
+OF_BUILDS = ("sdists-", "builds-")
+"""Beginnings of the names of uv's folders for sources and what was built from them."""
+
 REQUIRE_HASHES = "--require-hashes"
 
 UV_VARIABLES = (
-    ("UV_CACHE_DIR", CACHE_INSIDE),
     ("UV_LINK_MODE", "copy"),  # the cache is another mount in the container: see `LINK_LAYER` for hard links
     ("UV_NO_CONFIG", "1"),
     ("UV_NO_INSTALLER_METADATA", "1"),  # direct_url.json, INSTALLER and REQUESTED would name this machine
@@ -58,6 +65,8 @@ class Installer(msgspec.Struct, frozen=True):
     """The layer's tree, and a folder for small files; both on disk."""
     fresh: bool = False
     """Whether to build packages again, because a cached build may belong to another torch."""
+    builds: str = ""
+    """Folder in the cache whose builds from source may be used (`separate_builds`); empty: the cache itself."""
     activated: str = ""
     """Shell text that runs before uv and its builds, and sets the environment's own variables."""
     prepare: PreparePins | None = None
@@ -116,7 +125,7 @@ class Installer(msgspec.Struct, frozen=True):
         }
         kept = tuple(bind for bind in self.build_container.binds if bind.target not in inside)
         build_container = replace(self.build_container, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
-        linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
+        linking = (("UV_CACHE_DIR", str(Path(inside[CACHE_INSIDE], self.builds))), ("UV_LINK_MODE", "hardlink"))
         start = ("/bin/sh", "-c", LINK_LAYER, "sh", ROOT, inside[ROOT])
         return build_container.run(
             *start, *self._start(arguments), variables=(*self.variables(), *linking), on_line=on_line
@@ -143,8 +152,8 @@ class Installer(msgspec.Struct, frozen=True):
 
     def variables(self) -> tuple[tuple[str, str], ...]:
         """Return the environment of uv, without PIP_*, UV_* and PYTHON* of the caller."""
-        own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
-        return (*UV_VARIABLES, *own, *self.settings.environment)
+        cache = f"{WORK_INSIDE}/cache" if self.fresh else str(Path(CACHE_INSIDE, self.builds))
+        return (*UV_VARIABLES, ("UV_CACHE_DIR", cache), *self.settings.environment)
 
 
 PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
@@ -162,6 +171,35 @@ def open_installer(
         layer,
         work,
     )
+
+
+def separate_builds(cache: Path, base: str, settings: UvSettings, environment: Iterable[str] = ()) -> str:
+    """Return the folder in uv's cache for packages that are built from source over a base; make it if necessary.
+
+    uv would use a wheel that it has built again over any base, although it may be linked to another MPI, CUDA or glibc,
+    and without the option to build it.  Downloaded files are links to the cache, which has folders after its first use.
+
+    Parameters
+    ----------
+    base
+        Digest of the base.
+    environment
+        The other packages that a build may use.
+
+    Returns
+    -------
+        A path in the cache; empty if the cache was never used.
+    """
+    common = [each for each in cache.glob("*-v*") if not each.name.startswith(OF_BUILDS)]
+    if not any(each.name.startswith("archive-") for each in common):
+        return ""
+    facts = "\n".join((base, *settings.arguments, *settings.own, *environment))
+    name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    make_folder(cache / name)
+    for each in common:
+        with contextlib.suppress(FileExistsError):
+            (cache / name / each.name).symlink_to(Path("../..", each.name))
+    return name
 
 
 def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
