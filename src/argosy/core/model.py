@@ -256,6 +256,8 @@ class Image(msgspec.Struct, frozen=True):
     """Normalised names of the Python packages in its lock."""
     complete: bool = False
     """Whether `packages` are all Python packages: none come from the base or from build steps."""
+    only_steps_unlisted: bool = False
+    """Whether only build steps may have added other packages, which few of them do."""
     torch: str = ""
     """Version of torch in its lock; empty if it has none."""
     nccl: str = ""

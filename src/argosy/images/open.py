@@ -21,7 +21,7 @@ from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.recipes.lock import Lock, lists_all_python, parse_lock, python_names
+from argosy.recipes.lock import Lock, lists_all_python, lists_python_of_base, parse_lock, python_names
 
 LOCK_NAME = "argosy.lock"
 SBOM_NAME = "argosy.cdx.json"
@@ -126,6 +126,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         digest=lock.content,
         packages=python_names(lock),
         complete=lists_all_python(lock),
+        only_steps_unlisted=lists_python_of_base(lock),
         torch=torch,
         nccl=nccl,
     )

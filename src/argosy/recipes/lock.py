@@ -247,14 +247,19 @@ def python_names(lock: Lock) -> frozenset[str]:
 
 
 def lists_all_python(lock: Lock) -> bool:
-    """Return whether the lock lists every package that Python sees in the image.
+    """Return whether the lock lists every package that Python sees in the image; it does not list files of steps."""
+    return lists_python_of_base(lock) and not (lock.steps or lock.stages)
 
-    The lock does not list the packages of a foreign base, nor files that steps add. The Debian bases of Argosy contain
-    no Python packages, unless Debian's own are added (``+python3-mpi4py``), and conda's Python sees only its own.
+
+def lists_python_of_base(lock: Lock) -> bool:
+    """Return whether the lock lists every package that Python sees, except those that steps may have added.
+
+    The lock does not list the packages of a foreign base. The Debian bases of Argosy contain no Python packages, unless
+    Debian's own are added (``+python3-mpi4py``), and conda's Python sees only its own.
     """
     own = any(package.kind is PackageKind.CONDA and package.name == "python" for package in lock.packages)
     debian = lock.base.reference.startswith("debian:") and "+python3-" not in lock.base.reference
-    return (own or debian or lock.base.listed) and not (lock.steps or lock.stages)
+    return own or debian or lock.base.listed
 
 
 def parse_lock(text: str, where: str) -> Lock:

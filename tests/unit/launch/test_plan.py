@@ -539,6 +539,8 @@ def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_h
     choice = choose_launcher("", image, COMMAND, Shape(1, 2))
     assert (choice.value, "the packages of its base" in choice.why) == ("torchrun", True)
     assert choose_launcher("", image, COMMAND, Shape(1, 1)).value == "none"
+    with_steps = replace(image, only_steps_unlisted=True)
+    assert choose_launcher("", with_steps, COMMAND, Shape(1, 2)).value == "none"
 
 
 def test_torchrun_is_refused_before_the_queue_if_the_image_surely_lacks_torch() -> None:

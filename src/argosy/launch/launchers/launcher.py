@@ -385,7 +385,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
         # Only the lock of an image made by Argosy lists torch; a plan assumes it for an image that is not here.
         has = "has torch" if image.argosy else "is assumed to have torch"
         return Choice(ChoiceKey.LAUNCHER, "torchrun", f"a Python program, and the image {has}", "image")
-    if shape.ranks > 1 and is_python and not image.complete:
+    if shape.ranks > 1 and is_python and not (image.complete or image.only_steps_unlisted):
         why = "a Python program on several ranks; the image does not list " + (
             "the packages of its base" if image.argosy else "packages"
         )
