@@ -110,6 +110,7 @@ def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Ch
     stands = shop.argosy("build", "--locked", "-o", "b.sif")
     assert stands.code == 0
     assert "nothing was done" in stands.out
+    assert "already exists" in shop.argosy("build", "--locked", "-o", "b.sif", "--no-cache").err
     assert shop.argosy("build", "--locked", "-o", "b.sif", "--format", "delta").code == 2, (
         "another kind of image stands there"
     )

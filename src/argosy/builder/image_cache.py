@@ -162,7 +162,7 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
 
 def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildReport | None:
     """Return the report for an output that already matches the lock, or None if it must be built."""
-    if inputs.lock is None or not _covers_whole_image(request, inputs.lock):
+    if inputs.lock is None or request.engine.no_cache or not _covers_whole_image(request, inputs.lock):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
@@ -204,9 +204,13 @@ def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tup
 
 
 def has_same_content(one: Lock, other: Lock) -> bool:
-    """Return whether two locks have the same content over the same base, made by the same steps."""
+    """Return whether two locks have the same content and packages over the same base, made by the same steps.
+
+    A lock that was merged or edited by hand may have the packages of one image and the digest of another.
+    """
     same_steps = (one.steps, one.stages) == (other.steps, other.stages)
-    return same_steps and one.content == other.content and one.base.digest == other.base.digest
+    names, others = ({(each.kind, each.name, each.version) for each in lock.packages} for lock in (one, other))
+    return same_steps and names == others and one.content == other.content and one.base.digest == other.base.digest
 
 
 def describe_differences(inputs: BuildInputs, built: Lock) -> tuple[str, ...]:

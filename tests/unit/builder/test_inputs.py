@@ -23,7 +23,7 @@ from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.images.open import OpenedImage
-from argosy.recipes.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedStep, SourceKind, Tools, parse_lock, render_lock
 from argosy.recipes.project_file import Project, read_project
 from argosy.recipes.relock import changed_steps
 from tests.unit.machines import make_session
@@ -128,6 +128,8 @@ def test_an_image_of_other_steps_does_not_match_the_lock(project: Project) -> No
     assert has_same_content(lock, lock)
     assert not has_same_content(lock, replace(lock, steps=lock.steps[1:]))
     assert not has_same_content(lock, replace(lock, stages=()))
+    added = LockedPackage("other", "1.0", (), SourceKind.LOCAL)
+    assert not has_same_content(lock, replace(lock, packages=(*lock.packages, added)))
     assert not has_same_content(lock, replace(lock, content=f"sha256:{'f' * 64}"))
     assert not has_same_content(lock, replace(lock, base=replace(lock.base, digest=f"sha256:{'f' * 64}")))
 
