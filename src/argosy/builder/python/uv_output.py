@@ -21,6 +21,7 @@ from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
 from argosy.recipes.recipe import PipLine
+from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
 
 NO_SETTINGS = UvSettings()
@@ -104,7 +105,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
             locked = {line.name for line in found if Path(line.where.file).name == "uv.lock"}
             if any(line.name in locked and Path(line.where.file).name != "uv.lock" for line in found):
-                error.hint = "the lock is older than the project: run 'uv lock', and build again"
+                error.hint = OUTDATED
         raise
 
 
