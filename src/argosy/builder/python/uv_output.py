@@ -84,6 +84,11 @@ def explain_uv(
     return error
 
 
+def mentioned_names(text: str) -> set[str]:
+    """Return all words of a text that may be names of packages, normalised."""
+    return {canonicalize_name(word) for word in re.findall(r"[\w.-]+", text)}
+
+
 @contextmanager
 def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
     """Add the user's lines for the packages in uv's explanation to an error about conflicting versions.
@@ -97,7 +102,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
         yield
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
-            mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
+            mentioned = mentioned_names(error.evidence)
             # All modules of Python are named at once.
             others = sys.stdlib_module_names if OF_PYTHON in error.hint else frozenset()
             found = [line for line in lines if line.name in mentioned or line.name in others]
@@ -214,9 +219,7 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
         )
     hint = "change one of these requirements; exact versions that you did not write are those of the base"
     if twice := TWO_VERSIONS.search(" ".join(text.split())):
-        hint = (
-            f"change the requirement; if one of the two is the base's {twice[1]}, --allow-replace {twice[1]} hides it"
-        )
+        hint = f"change one of these requirements; if one is the base's {twice[1]}, --allow-replace {twice[1]} hides it"
     if other := OTHER_PYTHON.search(" ".join(text.split())):
         hint = (
             f"use an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml also works"
