@@ -129,7 +129,7 @@ def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
             refuse_without_solution(inputs.recipe, clock.session, step, cuda=cuda, archspec=archspec)
         open_it = open_default_base if request.default_base else open_base
         base = open_it(inputs.base, clock.session, work, needs=plan.needs, options=request.engine, step=step)
-        refuse_other_base(inputs, base)
+        refuse_other_base(inputs, base, request.bundle)
         if inputs.lock:  # the base may have another name here; the image must be the same
             base = replace(base, reference=inputs.lock.base.reference)
         step.result = _describe_base(base, default=inputs.base if request.default_base else "")
