@@ -321,7 +321,11 @@ def locked_project(lock: Lock, file: str, folder: Path) -> Project | None:
     table = ProjectTable(step=tuple(map(_step_table, lock.steps)), stage=tuple(map(_stage_table, lock.stages)))
     project = Project(folder / Path(file).name, file, "", table)
     refuse_contradictions(project)
-    refuse_changed_steps(lock, project, file, hint=f"put the files that steps copy into {folder}")
+    copies = (*(step.copy for step in lock.steps), *(stage.copy for stage in lock.stages))
+    hint = "restore the locked files, or run argosy lock again"
+    if not all((folder / source.path).exists() for sources in copies for source in sources):
+        hint = f"put the files that steps copy into {folder}"
+    refuse_changed_steps(lock, project, file, hint=hint)
     return project
 
 

@@ -100,6 +100,9 @@ def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(proj
     assert "3333" in caught.value.evidence
 
 
+RESTORE = "restore the locked files, or run argosy lock again"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -109,11 +112,14 @@ def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(proj
 )
 def test_a_copied_file_that_changed_or_is_gone_is_refused(project: Project, name: str, said: str) -> None:
     lock = locked(project)
-    for change in ("other\n", None):
+    put = f"put the files that steps copy into {project.folder}"
+    gone = put if name == "word.txt" else RESTORE  # the folder of the other file still exists
+    for change, hint in (("other\n", RESTORE), (None, gone)):
         (project.folder / name).write_text(change) if change else (project.folder / name).unlink()
         with pytest.raises(CheckFailed) as caught:
             locked_project(lock, "argosy.lock", project.folder)
         assert caught.value.evidence == said
+        assert caught.value.hint == hint
 
 
 def test_a_changed_new_or_missing_step_is_named(project: Project) -> None:
