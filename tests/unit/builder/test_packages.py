@@ -379,7 +379,7 @@ def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
     )
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert error.what == "the index has no package 're'"
-    assert error.hint == "re is a part of Python itself: remove it from the requirements file"
+    assert error.hint == "re is a part of Python itself: remove it from your requirements"
     lines = [
         PipLine(name, name, PipKind.INDEX, Where("r.txt", number))
         for number, name in enumerate(("re", "rich", "os"), 1)
@@ -396,7 +396,7 @@ def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
         (BUSY.replace("client error (429 Too Many Requests", "server error (503 Service Unavailable"),
          "the index answered 503 Service Unavailable", "try again later"),
         (CLOSED, "no accessible index has a package 'six'", "login into ~/.netrc"),
-        (CLOSED.partition("  hint")[0], "the index has no package 'six'", "check the spelling"),
+        (CLOSED.partition("  hint")[0], "the index has no package 'six'", "set PIP_EXTRA_INDEX_URL, or add"),
     ],
     ids=["busy", "broken", "closed", "open"],
 )  # fmt: skip

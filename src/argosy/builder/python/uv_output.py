@@ -207,9 +207,13 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
                 evidence=evidence,
                 hint="put the index's login into ~/.netrc or pip's configuration, or check the spelling",
             )
-        hint = "check the spelling; for a package of another index, add --extra-index-url to the requirements file"
+        # The requirement may also come from an option, a pip: section or a project.
+        hint = (
+            "check the spelling; for a package of another index, set PIP_EXTRA_INDEX_URL, or add --extra-index-url URL "
+            "to a requirements file or pip: section"
+        )
         if unknown[1] in sys.stdlib_module_names:
-            hint = f"{unknown[1]} {OF_PYTHON}: remove it from the requirements file"
+            hint = f"{unknown[1]} {OF_PYTHON}: remove it from your requirements"
         return CheckFailed(f"the index has no package {unknown[1]!r}", evidence=evidence, hint=hint)
     if missing := NO_VERSION.search(" ".join(text.split())):
         return NoVersions(
