@@ -21,7 +21,7 @@ from argosy.builder.packed.make import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
-from argosy.builder.python.pins import replaceable
+from argosy.builder.python.pins import excluded_notes, replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.steps import (
@@ -71,7 +71,7 @@ def install_layer(
         If the base is not the one that was locked, or something cannot be installed.
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
-    notes = (*map(str, recipe.notes), *plan.settings.notes)
+    notes: tuple[str, ...] = (*map(str, recipe.notes), *plan.settings.notes)
     with _showing_if_it_fails(notes, session):
         base, asked = _open_base(plan, clock, work), plan.request.flatten
         partitions = _choose_partitions(base, asked=asked)
@@ -88,6 +88,8 @@ def install_layer(
         session.reporter.note(note)
     if plan.request.bundle and lock:
         layer = replace(layer, packages=as_locked(layer.packages, lock.packages))
+    if layer.python:
+        notes += excluded_notes(recipe, layer.python.version, session.host.target)
     activation = _apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
     layer = replace(layer, prefix_layout=plan.prefix_layout, activation=activation, notes=(*notes, *layer.notes))
     return base, _with_partitions(layer, partitions, asked=asked)
