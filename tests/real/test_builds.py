@@ -350,3 +350,11 @@ def test_a_build_over_an_argosy_image_packs_only_new_files_and_is_reproducible(s
     last = {image: [part for part in shop.sif(image).parts if part.partition][-1] for image in (second, whole)}
     inodes = {image: read_superblock(image, part.offset).inodes for image, part in last.items()}
     assert inodes[second] > inodes[whole]  # with those of the first layer that are replaced: it was joined
+
+
+def test_a_line_that_its_marker_excludes_is_reported(shop: Shop) -> None:
+    recipe = shop.write("requirements.txt", 'tinypkg\nanother; python_version < "3"\n')
+    done = shop.argosy("build", recipe, "--base", shop.base, "-o", "x.sif", "--json")
+    assert done.code == 0, done.err
+    ignored = f"ignored, because their markers do not match the image: {recipe}:2: another"
+    assert json.loads(done.out)["notes"] == [ignored]

@@ -211,6 +211,13 @@ def test_pip_does_not_replace_conda_packages(shop: Shop, channel: Channel) -> No
     assert "tinydep==1.0" in done.err
 
 
+def test_a_conflict_of_two_lines_for_pip_is_not_one_with_conda(shop: Shop, channel: Channel) -> None:
+    twice = attempt(shop, environment(channel.url, "python", "tinydep", pip=("tinypkg==1.0", "tinypkg==2.0")))
+    assert "-> change one of these requirements" in twice.err
+    conda = attempt(shop, environment(channel.url, "python", "tinydep", pip=("needsnine",)))
+    assert "-> conda chose these versions" in conda.err
+
+
 def test_conflicting_requirements_are_reported_with_their_lines(shop: Shop, channel: Channel) -> None:
     done = attempt(shop, environment(channel.url, "greet>=2", "old-greet"))
     assert done.code == 7

@@ -245,6 +245,8 @@ def test_projects_of_a_workspace_are_built_with_its_lock(shop: Shop) -> None:
     (shop.folder / "uv.lock").write_text(
         'version = 1\n[[package]]\nname = "tinypkg"\nversion = "1.0"\n'
         'source = { registry = "https://pypi.org/simple" }\n'
+        '[[package]]\nname = "one"\nsource = { editable = "packages/one" }\n'
+        '[[package]]\nname = "two"\nsource = { editable = "packages/two" }\n'
     )
     for project in ("pyproject.toml", "packages/one/pyproject.toml"):
         built = shop.argosy("build", project, "--base", shop.base, "-o", "out.sif", "--force")

@@ -38,6 +38,7 @@ from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_cond
 from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
 from argosy.builder.python.packages import install_pins, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
+from argosy.builder.python.uv_output import mentioned_names
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.records import replace
@@ -385,7 +386,10 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
     try:
         pins = resolve(installer, recipe, step)
     except NoVersions as error:
-        error.hint = "conda chose these versions: request another version from conda, or install the package with pip"
+        if dict(installer.python.packages).keys() & mentioned_names(error.evidence):
+            error.hint = (
+                "conda chose these versions: request another version from conda, or install the package with pip"
+            )
         raise
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)

@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,13 +27,14 @@ from argosy.core.redact import redact, without_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import find_image, open_named
-from argosy.images.flat import FlatLayer, layer_source
+from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import is_incomplete
-from argosy.images.tree_digests import describe_tree
-from argosy.images.unpack import unpack_source
+from argosy.images.squashfs.superblock import Source
+from argosy.images.tree_digests import Entries, describe_entries, is_removal
+from argosy.images.unpack import find_known, unpack_source
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
 from argosy.recipes.relock import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings
@@ -280,20 +281,52 @@ def compare_images(one: str, other: str, session: Session) -> ImageDifference:
         return ImageDifference(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
         trees = [_describe_layer(each, session, work / str(number)) for number, each in enumerate(layers)]
-        return ImageDifference(changes, _compare_trees(*trees))
+        return ImageDifference(changes, compare_trees(trees[0], trees[1], [base_source(each.image) for each in opened]))
 
 
-def _describe_layer(layer: FileSlice | FlatLayer, session: Session, tree: Path) -> dict[str, str]:
+def _describe_layer(layer: FileSlice | FlatLayer, session: Session, tree: Path) -> Entries:
     unpack_source(session, layer, tree, "-no-xattrs", doing="unpacking the layer")
-    return describe_tree(tree)
+    return describe_entries(tree)
 
 
-def _compare_trees(one: dict[str, str], other: dict[str, str]) -> tuple[FileChange, ...]:
-    """Return the differences by path; a folder that only one tree has is listed without its content."""
-    found = []
+def compare_trees(one: Entries, other: Entries, bases: Sequence[Source]) -> tuple[FileChange, ...]:
+    """Return the differences of two images by path; a folder that only one image has is listed without its content.
+
+    Parameters
+    ----------
+    one, other
+        The entries of the layers. A layer that changes a file of its base has the folders above it, too.
+    bases
+        The base of each layer.
+    """
+    known = [
+        find_known(base, layer.keys() - own.keys())
+        for base, own, layer in zip(bases, (one, other), (other, one), strict=True)
+    ]
+    signs: dict[str, str] = {}
     for path in sorted(one.keys() | other.keys()):
-        if one.get(path) != other.get(path):
-            sign = "+" if path not in one else "-" if path not in other else "~"
-            found.append(FileChange(sign, path))
-    gone = {(change.sign, change.path) for change in found if change.sign != "~"}
-    return tuple(change for change in found if (change.sign, str(Path(change.path).parent)) not in gone)
+        had, has = (_exists(path, layer, names) for layer, names in zip((one, other), known, strict=True))
+        if (had or has) and one.get(path) != other.get(path):
+            signs[path] = "~" if had and has else "+" if has else "-"
+    return tuple(_leave_out_folders(signs, one.keys() ^ other.keys()))
+
+
+def _exists(path: str, layer: Entries, known: frozenset[str]) -> bool:
+    """Return whether an image has a path: in its layer, or in its base if that is `known`."""
+    return not is_removal(layer[path]) if path in layer else path in known
+
+
+def _leave_out_folders(signs: Mapping[str, str], in_one: set[str]) -> Iterator[FileChange]:
+    """Yield the changes without the content of folders that one image lacks, and without folders of the base.
+
+    Parameters
+    ----------
+    in_one
+        The paths that only one of the layers has.
+    """
+    parents, lacking = {str(Path(path).parent) for path in signs}, set[str]()
+    for path, sign in signs.items():
+        if (below := str(Path(path).parent) in lacking) or sign != "~":
+            lacking.add(path)
+        if not (below or (sign == "~" and path in in_one and path in parents)):
+            yield FileChange(sign, path)

@@ -51,6 +51,9 @@ LOCK_FILE = "argosy.lock"
 WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 """Folders of a bundle."""
 
+FROM_BUNDLE = "pass no files and no --base: the bundle contains them; or run argosy bundle again"
+"""The hint for a build from a bundle with other files or another base."""
+
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
@@ -83,10 +86,11 @@ def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
     if not request.locked:
         return BuildInputs(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)
+    shown, hint = ("the bundle", FROM_BUNDLE) if request.bundle else (request.locked, "")
     if request.sources:
-        refuse_changed(lock, _read_files(request, session), request.locked)
+        refuse_changed(lock, _read_files(request, session), shown, hint=hint)
     if request.project:
-        refuse_changed_steps(lock, request.project, request.locked)
+        refuse_changed_steps(lock, request.project, shown, hint=hint)
     recipe = locked_recipe(lock, request.locked, from_files=request.bundle is not None)
     if request.bundle:
         recipe = replace(recipe, options=(*recipe.options, *_bundle_options(request.bundle)))
@@ -149,7 +153,7 @@ def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:
     return tuple(LockedSource(Path(source.path).name, source.sha256) for source in recipe.sources)
 
 
-def refuse_changed(lock: Lock, recipe: Recipe, file: str) -> None:
+def refuse_changed(lock: Lock, recipe: Recipe, file: str, *, hint: str = "") -> None:
     """Refuse a lock that was made from other files.
 
     Raises
@@ -161,7 +165,7 @@ def refuse_changed(lock: Lock, recipe: Recipe, file: str) -> None:
         raise CheckFailed(
             f"{file} was made from other files",
             evidence="\n".join(changed),
-            hint="run argosy lock again with the same files and base",
+            hint=hint or "run argosy lock again with the same files and base",
         )
 
 
@@ -193,8 +197,8 @@ def read_lock(name: str, session: Session) -> Lock:
     return lock
 
 
-def refuse_other_base(inputs: BuildInputs, base: Base) -> None:
-    """Refuse a base that has other bytes than the base that was locked.
+def refuse_other_base(inputs: BuildInputs, base: Base, bundle: Path | None = None) -> None:
+    """Refuse a base that has other bytes than the base that was locked, maybe in a bundle.
 
     Raises
     ------
@@ -205,7 +209,7 @@ def refuse_other_base(inputs: BuildInputs, base: Base) -> None:
         raise CheckFailed(
             f"the base {base.reference} is not the one that was locked",
             evidence=f"locked: {inputs.lock.base.reference}  {inputs.lock.base.digest}\nfound:  {base.digest}",
-            hint="pass the locked file with --base, or run argosy lock again with this base",
+            hint=FROM_BUNDLE if bundle else "pass the locked file with --base, or run argosy lock again with this base",
         )
 
 
@@ -317,7 +321,11 @@ def locked_project(lock: Lock, file: str, folder: Path) -> Project | None:
     table = ProjectTable(step=tuple(map(_step_table, lock.steps)), stage=tuple(map(_stage_table, lock.stages)))
     project = Project(folder / Path(file).name, file, "", table)
     refuse_contradictions(project)
-    refuse_changed_steps(lock, project, file, hint=f"put the files that steps copy into {folder}")
+    copies = (*(step.copy for step in lock.steps), *(stage.copy for stage in lock.stages))
+    hint = "restore the locked files, or run argosy lock again"
+    if not all((folder / source.path).exists() for sources in copies for source in sources):
+        hint = f"put the files that steps copy into {folder}"
+    refuse_changed_steps(lock, project, file, hint=hint)
     return project
 
 

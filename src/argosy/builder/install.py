@@ -96,7 +96,7 @@ def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> 
     names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
     step.result = f"{names} ({_describe_backend(container)})"
     packages = _merge_packages(job.base, ())
-    return InstalledLayer(job.tree, container, None, packages, activation, _notes(job), job.settings)
+    return InstalledLayer(job.tree, container, None, packages, activation, (), job.settings)
 
 
 def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
@@ -129,7 +129,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     packages = _merge_packages(base, pins)
     packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
-    notes = (*_notes(job), *unused_replacements(python, recipe.replaceable), *hidden)
+    notes = (*unused_replacements(python, recipe.replaceable), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
     return replace(layer, wheels=wheels, together=job.together)
 
@@ -199,8 +199,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     python = f"its own Python {made.python.version}" if made.python else "no Python"
     packed = f", {len(made.linked.found)} packed before" if made.linked and made.linked.found else ""
     step.result = f"{_count(made.packages, base)}, {python} ({_describe_backend(container)}){packed}"
-    notes = (*_notes(job), *made.notes)
-    layer = InstalledLayer(job.tree, container, made.python, made.packages, made.activation, notes, job.settings)
+    layer = InstalledLayer(job.tree, container, made.python, made.packages, made.activation, made.notes, job.settings)
     if job.together or made.linked is None:
         return replace(layer, build_container=context.build_container, together=job.together)
     if job.site and made.linked.whole:
@@ -296,10 +295,6 @@ def _count(packages: tuple[LockedPackage, ...], base: Base) -> str:
 
 def _describe_backend(container: BuildContainer) -> str:
     return f"{container.backend.value}: {container.backend.why}"
-
-
-def _notes(job: PackageJob) -> tuple[str, ...]:
-    return (*map(str, job.recipe.notes), *job.settings.notes)
 
 
 def _build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
@@ -19,7 +21,7 @@ from argosy.builder.packed.make import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
-from argosy.builder.python.pins import replaceable
+from argosy.builder.python.pins import excluded_notes, replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.steps import (
@@ -33,6 +35,7 @@ from argosy.builder.steps import (
     run_steps,
     take_changes,
 )
+from argosy.core.errors import ArgosyError
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, PrefixLayout, render_env_script
 from argosy.core.parse import parse_json
 from argosy.core.records import replace
@@ -68,24 +71,39 @@ def install_layer(
         If the base is not the one that was locked, or something cannot be installed.
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
-    base, asked = _open_base(plan, clock, work), plan.request.flatten
-    partitions = _choose_partitions(base, asked=asked)
-    plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
-    packed = packed_layer(base.image, base.lock, flat=partitions.flat)
-    if begun:
-        lowest = packed or (base.source if partitions.flat else None)
-        begun.copy(plan_known_copies(base, (lowest,) if lowest else (), flat=partitions.flat))
-    with clock.step("packages", _describe_sources(recipe)) as step:
-        layer = _install(plan, base, packed, session, work, step)
-        if plan.site and not (layer.wheels and layer.wheels.has_torch):
-            refuse_torch_in_image(plan.site, layer.build_container, layer.tree, recipe)
+    notes: tuple[str, ...] = (*map(str, recipe.notes), *plan.settings.notes)
+    with _showing_if_it_fails(notes, session):
+        base, asked = _open_base(plan, clock, work), plan.request.flatten
+        partitions = _choose_partitions(base, asked=asked)
+        plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
+        packed = packed_layer(base.image, base.lock, flat=partitions.flat)
+        if begun:
+            lowest = packed or (base.source if partitions.flat else None)
+            begun.copy(plan_known_copies(base, (lowest,) if lowest else (), flat=partitions.flat))
+        with clock.step("packages", _describe_sources(recipe)) as step:
+            layer = _install(plan, base, packed, session, work, step)
+            if plan.site and not (layer.wheels and layer.wheels.has_torch):
+                refuse_torch_in_image(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
         session.reporter.note(note)
     if plan.request.bundle and lock:
         layer = replace(layer, packages=as_locked(layer.packages, lock.packages))
+    if layer.python:
+        notes += excluded_notes(recipe, layer.python.version, session.host.target)
     activation = _apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
-    layer = replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
+    layer = replace(layer, prefix_layout=plan.prefix_layout, activation=activation, notes=(*notes, *layer.notes))
     return base, _with_partitions(layer, partitions, asked=asked)
+
+
+@contextmanager
+def _showing_if_it_fails(notes: Sequence[str], session: Session) -> Iterator[None]:
+    """Show the notes on the user's files before an error, which they may explain; otherwise the report has them."""
+    try:
+        yield
+    except ArgosyError:
+        for note in notes:
+            session.reporter.note(note)
+        raise
 
 
 def _choose_partitions(base: Base, *, asked: bool | None) -> Partitions:
@@ -113,7 +131,7 @@ def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
             refuse_without_solution(inputs.recipe, clock.session, step, cuda=cuda, archspec=archspec)
         open_it = open_default_base if request.default_base else open_base
         base = open_it(inputs.base, clock.session, work, needs=plan.needs, options=request.engine, step=step)
-        refuse_other_base(inputs, base)
+        refuse_other_base(inputs, base, request.bundle)
         if inputs.lock:  # the base may have another name here; the image must be the same
             base = replace(base, reference=inputs.lock.base.reference)
         step.result = _describe_base(base, default=inputs.base if request.default_base else "")

@@ -123,7 +123,7 @@ def _build(base: Path, packages: tuple[str, ...], output: Path, form: OutputForm
     try:
         build_image(BuildRequest((requirements,), str(base), output, form=form), session)
     except ArgosyError as error:
-        error.evidence = error.evidence.replace(str(requirements), "--with")
+        error.evidence = re.sub(rf"{re.escape(str(requirements))}(:\d+)?", "--with", error.evidence)
         if "--allow-replace" in error.hint:
             error.hint += " (an option of 'argosy build requirements.txt --base IMAGE -o NEW.sif')"
         raise

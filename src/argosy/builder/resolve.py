@@ -192,8 +192,13 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
             )
 
 
-def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:
+def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy build {} -o my.sif") -> BuildRequest:
     """Fill in missing values from a project file: the one among the sources, or without sources that of this folder.
+
+    Parameters
+    ----------
+    example
+        The command with a file for ``{}``, for the hint if there is nothing to build.
 
     Raises
     ------
@@ -210,7 +215,7 @@ def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:
         )
     if named := named_project(request.sources, request.engine.dockerfile):
         return request_of_project(named, replace(request, sources=()))
-    return request if request.sources or request.locked else _request_here(request, host)
+    return request if request.sources or request.locked else _request_here(request, host, example)
 
 
 def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
@@ -239,7 +244,7 @@ def _project_file(source: Path, dockerfile: str) -> Path | None:
     return inside if inside.is_file() and not definition_format(source, dockerfile) else None
 
 
-def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
+def _request_here(request: BuildRequest, host: Host, example: str) -> BuildRequest:
     """Fill in missing values from the project file of the current folder.
 
     Raises
@@ -254,7 +259,7 @@ def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
         raise UsageError(
             "nothing to build",
             evidence=f"no SOURCE, and no {PROJECT_FILE} in {host.cwd}",
-            hint=f"for example: argosy build {find_environment_file(Path(host.cwd)) or 'environment.yml'} -o my.sif",
+            hint=f"for example: {example.format(find_environment_file(Path(host.cwd)) or 'environment.yml')}",
         )
     return request_of_project(project, request)
 

@@ -50,7 +50,9 @@ def lock(
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     asked = make_build_request(sources, output, given, session.host.environment)
     has_no_files = check and not sources and find_project(Path(session.host.cwd)) is None
-    request = LockRequest(asked if has_no_files else apply_project_file(asked, session.host), upgrade)
+    if not has_no_files:
+        asked = apply_project_file(asked, session.host, "argosy lock {}")
+    request = LockRequest(asked, upgrade)
     if check:
         found = check_lock(request, session)
         facts = {"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True}
@@ -97,7 +99,8 @@ def bundle(
     """
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     asked = make_build_request(sources, output, given, session.host.environment)
-    request = apply_project_file(replace(asked, force=force, locked=locked), session.host)
+    asked = replace(asked, force=force, locked=locked)
+    request = apply_project_file(asked, session.host, "argosy bundle {} -o my.tar")
     report = write_bundle(request, session)
     print_report(report, _render_bundle_report(report, output), as_json=as_json, quiet=quiet)
 

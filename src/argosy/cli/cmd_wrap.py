@@ -47,10 +47,12 @@ class ShortForm(WholeLines):
         """Suggest a command if the first argument is not a file, and ``--prefix`` is missing, which `new` needs."""
         if any(word.startswith("--prefix") for word in args) or Path(args[0]).exists():
             return
+        from argosy.cli.hints import WRAP_HINTS
         from argosy.cli.mistakes import same_meaning
 
-        if near := same_meaning(args[0], self.commands) or suggest_word(args[0], self.commands):
-            raise UsageError(f"argosy wrap has no command {args[0]!r}", hint=f"did you mean 'argosy wrap {near}'?")
+        near = same_meaning(args[0], self.commands) or suggest_word(args[0], self.commands)
+        if hint := WRAP_HINTS.get(args[0]) or (near and f"did you mean 'argosy wrap {near}'?"):
+            raise UsageError(f"argosy wrap has no command {args[0]!r}", hint=hint)
 
 
 @click.group(cls=ShortForm)

@@ -165,6 +165,20 @@ MISSING_HINTS = {
 """Command and its missing option -> a whole line."""
 
 
+WRAP_HINTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("rm", "remove", "delete", "del", "uninstall"),
+        "a prefix is a folder: remove it with rm -r DIR; 'argosy wrap prune DIR' removes its old versions",
+    ),
+    **dict.fromkeys(
+        ("ls", "list"),
+        "did you mean 'argosy wrap history'? It lists the versions of one prefix; no list of prefixes is kept: each is "
+        "a folder, to remove with rm -r DIR",
+    ),
+}
+"""Command of another tool for environments -> what to do with a prefix."""
+
+
 SAME_MEANING = (
     ("ls", "list"),
     ("info", "show", "inspect", "describe", "list", "ls", "status", "cat"),

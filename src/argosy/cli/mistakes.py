@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -20,7 +22,7 @@ from argosy.cli.hints import (
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
 from argosy.recipes.launch_options import LAUNCH
-from argosy.recipes.option_row import option_names
+from argosy.recipes.option_row import PROJECT_FILE, option_names
 from argosy.recipes.user_config import KEYS
 from argosy.sites.read import site_names
 from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_FLAGS
@@ -239,8 +241,20 @@ def _explain_missing(error: click.MissingParameter, context: click.Context) -> U
     choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
     usage = _example(context, error.param if isinstance(error.param, click.Option) else None, name)
+    if path == "argosy launch" and (jobs := _project_jobs()):
+        evidence, usage = f"jobs of {PROJECT_FILE}: {', '.join(jobs)}", f"{path} {jobs[0]}; or {usage}"
     example = MISSING_HINTS.get(f"{path} {name}", f"write: {usage}; see '{path} --help'")
     return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=example)
+
+
+def _project_jobs() -> tuple[str, ...]:
+    """Return the names of the jobs in the project file of this folder; none if it is missing or invalid."""
+    from argosy.recipes.project_file import find_project
+
+    with suppress(UsageError):
+        project = find_project(Path.cwd())
+        return tuple(project.table.job) if project else ()
+    return ()
 
 
 def same_meaning(name: str, known: Collection[str]) -> str:

@@ -152,11 +152,6 @@ def merge_entries(trees: Iterable[Entries]) -> Entries:
     return dict(sorted(merged.items()))
 
 
-def describe_tree(tree: Path) -> dict[str, str]:
-    """Return the digest of each entry of a tree, by its path inside."""
-    return {name: hashlib.sha256(entry).hexdigest() for name, entry in describe_entries(tree).items()}
-
-
 def _entries(tree: Path) -> list[tuple[str, str]]:
     """List (path on disk, path inside) of all entries, sorted by the path inside, with the root first."""
     root = str(tree)
@@ -204,6 +199,12 @@ def digest_of_entry(entry: bytes) -> str:
     head, _, rest = entry.partition(b"\0")
     is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
     return rest.rstrip(b"\0").decode() if is_file else ""
+
+
+def is_removal(entry: bytes) -> bool:
+    """Return whether an entry is a whiteout: it removes a file or folder of the base."""
+    head, _, rest = entry.partition(b"\0")
+    return stat.S_ISCHR(int(head.partition(b" ")[0], 8)) and rest == b"0:0\0"
 
 
 def name_of_entry(entry: bytes) -> str:

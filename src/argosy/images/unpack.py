@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -10,8 +13,8 @@ from argosy.core.session import Session
 from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
-from argosy.images.squashfs.superblock import Source, SplitFile
-from argosy.images.squashfs.tables import InodeKind, open_tables
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock
+from argosy.images.squashfs.tables import READABLE, DirectoryEntry, InodeKind, open_tables
 
 
 class LayerPaths(msgspec.Struct, frozen=True):
@@ -47,6 +50,30 @@ def find_layer(layer: FlatLayer) -> LayerPaths:
                     waiting.append((path + b"/", entry.place, old.place))
             removed += (folder + name for name in before)
     return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
+
+
+def find_known(source: Source, paths: Iterable[str]) -> frozenset[str]:
+    """Return the paths that a squashfs contains; none if its compressor cannot be read.
+
+    Raises
+    ------
+    ImageError
+        If the squashfs is damaged.
+    """
+    if read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).compressor not in READABLE:
+        return frozenset()
+    with open_tables(source) as tables:
+
+        @cache
+        def entries(folder: str) -> Mapping[str, DirectoryEntry]:
+            parent, _, name = folder.rpartition("/")
+            found = entries(parent).get(name) if folder else None
+            if folder and (found is None or found.kind != InodeKind.FOLDER):
+                return {}
+            listing = tables.listing(tables.folder(found.place if found else tables.numbers.root))
+            return {os.fsdecode(entry.name): entry for entry in listing}
+
+        return frozenset(path for path in paths if path.rpartition("/")[2] in entries(path.rpartition("/")[0]))
 
 
 def is_link(source: Source, name: str) -> bool:

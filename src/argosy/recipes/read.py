@@ -241,7 +241,7 @@ def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part
     if name == "uv.lock" or (reading.cwd / lock).is_file():
         locked, of_lock = _read_text(lock, reading)
         own = os.path.relpath((reading.cwd / folder).resolve(), (reading.cwd / lock).resolve().parent)
-        found = parse_uv_lock(locked, lock, project=own, asked=extras)
+        found = parse_uv_lock(locked, lock, project=own, asked=extras, needed=part)
         return hold_to_lock(part, replace(found, sources=(of_lock,)))
     other = folder / POETRY
     if (reading.cwd / other).is_file():

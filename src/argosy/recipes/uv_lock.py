@@ -20,7 +20,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.toml_lines import load_toml
 from argosy.recipes.pyproject import ON_LINUX, at_address
-from argosy.recipes.recipe import Part, PipKind, PipLine
+from argosy.recipes.recipe import Part, PipKind, PipLine, bad_line
 from argosy.recipes.requirements import locked_line
 from argosy.recipes.source_text import Finder, finder, shaped
 
@@ -74,7 +74,11 @@ _CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+-(?
 """uv's form of conditions on extras and groups that exclude each other."""
 
 
-def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...]) -> Part:
+OUTDATED = "the lock is older than the project: run 'uv lock', and build again"
+"""The hint for a lock that does not fit its project."""
+
+
+def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...], needed: Part) -> Part:
     """Parse a ``uv.lock`` into constraints: each package at its version, with the hashes of its files.
 
     Parameters
@@ -83,18 +87,33 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
         The project's folder, relative to that of the lock.
     asked
         Names of requested extras and groups.
+    needed
+        The project's dependencies, which the lock must contain.
+
+    Raises
+    ------
+    UsageError
+        If the lock is invalid, or lacks a dependency.
     """
     data = load_toml(text, file)
     if data.get("version") != 1:
         raise UsageError(f"{file} has the unknown version {data.get('version')}", hint="update argosy")
     where = finder(text, file)
-    packages = _choose_versions(
-        shaped(data, _Lock, file).get("package", []), project, frozenset(canonicalize_name(x) for x in asked)
-    )
+    every: list[_Package] = shaped(data, _Lock, file).get("package", [])
+    _refuse_outdated(set(map(_name, every)), file, needed)
+    packages = _choose_versions(every, project, frozenset(canonicalize_name(x) for x in asked))
     return Part(
         constraints=tuple(_line(package, where) for package in packages if _is_pin(package)),
         overrides=tuple(_line(package, where) for package in packages if _address(package.get("source", {}))),
     )
+
+
+def _refuse_outdated(locked: set[str], file: str, needed: Part) -> None:
+    """Refuse a lock without a dependency. uv omits those that a marker or an override excludes from the project."""
+    omitted = {line.name for line in needed.overrides}
+    for line in needed.pip:
+        if line.name not in locked | omitted and ";" not in line.requirement:
+            raise bad_line(f"{file} does not contain {line.name}", line.where, line.text, hint=OUTDATED)
 
 
 def _name(row: Mapping[str, Any]) -> str:

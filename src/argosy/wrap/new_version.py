@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -352,7 +353,7 @@ def _built(
     try:
         report = build_image(request, session)
     except ArgosyError as error:
-        error.evidence = error.evidence.replace(str(folder / ADDED), "argosy wrap update")
+        error.evidence = re.sub(rf"{re.escape(str(folder / ADDED))}(:\d+)?", "argosy wrap update", error.evidence)
         raise
     return image, report.base
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from argosy.builder.freeze import FileChange, render_files, render_requirements
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from argosy.builder.freeze import FileChange, compare_trees, render_files, render_requirements
+from argosy.images.sif.write import FileSlice
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -22,6 +27,32 @@ def test_a_folder_with_many_differences_takes_one_line() -> None:
         "~ etc/motd",
         f"~ {SITE}/numpy: 900 files differ; --json lists them",
     ]
+
+
+def test_layers_are_compared_with_regard_to_their_bases(tmp_path: Path) -> None:
+    """A layer holds a folder of its base as soon as a file in it changes, and a device for a removed file."""
+    for file in ("etc/motd", "etc/version", "usr/bin/sh", "srv/old/one"):
+        (tmp_path / "base" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "base" / file).touch()
+    words = ("mksquashfs", tmp_path / "base", tmp_path / "base.sqfs", "-quiet", "-no-progress")
+    subprocess.run(words, check=True)
+    base = FileSlice(tmp_path / "base.sqfs", 0, (tmp_path / "base.sqfs").stat().st_size)
+
+    def layer(*files: str, gone: Sequence[str] = ()) -> dict[str, bytes]:
+        folders = {str(folder): f"40755 {folder}\0\0" for file in (*files, *gone) for folder in Path(file).parents}
+        rows = {file: f"100644 {file}\0{DIGEST}\0" for file in files} | {
+            file: f"20000 {file}\x000:0\x00" for file in gone
+        }
+        return {path: row.encode() for path, row in sorted((folders | rows).items())}
+
+    one = layer("opt/argosy/six.py", gone=["srv/old"])
+    two = layer("usr/lib/new/a", "usr/bin/sh", "data/a", "etc/motd", gone=["etc/version"])
+    found = compare_trees(one, two, (base, base))
+    assert [f"{change.sign} {change.path}" for change in found] == [
+        "+ data", "~ etc/motd", "- etc/version", "- opt", "+ srv/old", "~ usr/bin/sh", "+ usr/lib",
+    ]  # fmt: skip
+    back = {f"{change.sign} {change.path}" for change in compare_trees(two, one, (base, base))}
+    assert {"- data", "+ etc/version", "- srv/old", "- usr/lib", "~ usr/bin/sh"} < back
 
 
 def test_requirements_of_an_image_name_the_origin_of_packages_that_no_index_has() -> None:

@@ -10,12 +10,15 @@ import pytest
 from argosy.builder.bases.base import Base
 from argosy.builder.image_cache import has_same_content
 from argosy.builder.inputs import (
+    FROM_BUNDLE,
+    BuildInputs,
     digest_copied,
     locked_project,
     read_inputs,
     record_stages,
     record_steps,
     refuse_changed_steps,
+    refuse_other_base,
     refuse_other_stage,
 )
 from argosy.builder.records import BuildRequest
@@ -23,8 +26,19 @@ from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.images.open import OpenedImage
-from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedStep, SourceKind, Tools, parse_lock, render_lock
+from argosy.recipes.lock import (
+    Lock,
+    LockedBase,
+    LockedPackage,
+    LockedSource,
+    LockedStep,
+    SourceKind,
+    Tools,
+    parse_lock,
+    render_lock,
+)
 from argosy.recipes.project_file import Project, read_project
+from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import changed_steps
 from tests.unit.machines import make_session
 
@@ -96,6 +110,9 @@ def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(proj
     assert "3333" in caught.value.evidence
 
 
+RESTORE = "restore the locked files, or run argosy lock again"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -105,11 +122,14 @@ def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(proj
 )
 def test_a_copied_file_that_changed_or_is_gone_is_refused(project: Project, name: str, said: str) -> None:
     lock = locked(project)
-    for change in ("other\n", None):
+    put = f"put the files that steps copy into {project.folder}"
+    gone = put if name == "word.txt" else RESTORE  # the folder of the other file still exists
+    for change, hint in (("other\n", RESTORE), (None, gone)):
         (project.folder / name).write_text(change) if change else (project.folder / name).unlink()
         with pytest.raises(CheckFailed) as caught:
             locked_project(lock, "argosy.lock", project.folder)
         assert caught.value.evidence == said
+        assert caught.value.hint == hint
 
 
 def test_a_changed_new_or_missing_step_is_named(project: Project) -> None:
@@ -167,3 +187,20 @@ def test_a_package_to_build_last_that_no_line_requests_is_noted(tmp_path: Path, 
     (tmp_path / "r.txt").write_text(text)
     request = BuildRequest(base="", output=tmp_path / "x.sif", sources=(tmp_path / "r.txt",), unisolated=("Flash_Atn",))
     assert list(map(str, read_inputs(request, make_session(tmp_path)).recipe.notes)) == notes
+
+
+def test_other_files_and_another_base_than_a_bundles_are_refused_in_its_terms(tmp_path: Path) -> None:
+    (tmp_path / "argosy.lock").write_text(render_lock(replace(EMPTY, sources=(LockedSource("own.txt", DIGEST),))))
+    (tmp_path / "other.txt").write_text("six\n")
+    locked = str(tmp_path / "argosy.lock")
+    request = BuildRequest((tmp_path / "other.txt",), "", Path("x.sif"), locked=locked, bundle=tmp_path)
+    with pytest.raises(CheckFailed, match="the bundle was made from other files") as files:
+        read_inputs(request, make_session(tmp_path))
+    assert files.value.evidence == "other.txt is not in the lock\nown.txt is in the lock but was not passed"
+    assert files.value.hint == FROM_BUNDLE
+    inputs = BuildInputs(Recipe(), "", EMPTY)
+    base = Base("other.sif", OpenedImage(Image("/x", ImageKind.SQUASHFS, "", "amd64")), lambda: "sha256:" + "2" * 64)
+    for bundle, hint in ((None, "argosy lock again"), (tmp_path, "argosy bundle again")):
+        with pytest.raises(CheckFailed, match="is not the one that was locked") as caught:
+            refuse_other_base(inputs, base, bundle)
+        assert hint in caught.value.hint

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.one_off import add_packages
+from argosy.builder.records import BuildRequest
 from argosy.core.errors import CheckFailed, UsageError
 from tests.unit.machines import make_session
 
@@ -35,8 +36,11 @@ def test_requirements_of_any_form_are_accepted() -> None:
 
 
 def test_an_option_of_the_build_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise CheckFailed("cannot install httpx", hint="hide the base's: --allow-replace httpx")
+    def refuse(request: BuildRequest, _: object) -> None:
+        (file,) = request.sources
+        raise CheckFailed(
+            "cannot install httpx", evidence=f"{file}:1: httpx==0.26", hint="hide the base's: --allow-replace httpx"
+        )
 
     monkeypatch.setattr("argosy.builder.one_off.build_image", refuse)
     image = tmp_path / "image"
@@ -44,3 +48,4 @@ def test_an_option_of_the_build_is_named_as_such(tmp_path: Path, monkeypatch: py
     with pytest.raises(CheckFailed) as caught:
         add_packages(str(image), ("httpx==0.26",), make_session(tmp_path))
     assert "--allow-replace httpx (an option of 'argosy build" in caught.value.hint
+    assert caught.value.evidence == "--with: httpx==0.26"

@@ -23,6 +23,7 @@ from argosy.builder.python.base_python import BasePython, unused_replacements, w
 from argosy.builder.python.packages import refuse_wheels_for_other_torch, write_entry_point_shims
 from argosy.builder.python.pins import (
     Demand,
+    excluded_notes,
     found_hashes,
     hidden_notes,
     meets,
@@ -40,6 +41,7 @@ from argosy.builder.python.pins import (
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines, naming_package
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.process import Reply
+from argosy.core.records import replace
 from argosy.images.squashfs.pack import normalise_tree
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.read import read_recipe
@@ -379,7 +381,7 @@ def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
     )
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert error.what == "the index has no package 're'"
-    assert error.hint == "re is a part of Python itself: remove it from the requirements file"
+    assert error.hint == "re is a part of Python itself: remove it from your requirements"
     lines = [
         PipLine(name, name, PipKind.INDEX, Where("r.txt", number))
         for number, name in enumerate(("re", "rich", "os"), 1)
@@ -396,7 +398,7 @@ def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
         (BUSY.replace("client error (429 Too Many Requests", "server error (503 Service Unavailable"),
          "the index answered 503 Service Unavailable", "try again later"),
         (CLOSED, "no accessible index has a package 'six'", "login into ~/.netrc"),
-        (CLOSED.partition("  hint")[0], "the index has no package 'six'", "check the spelling"),
+        (CLOSED.partition("  hint")[0], "the index has no package 'six'", "set PIP_EXTRA_INDEX_URL, or add"),
     ],
     ids=["busy", "broken", "closed", "open"],
 )  # fmt: skip
@@ -429,6 +431,21 @@ def test_a_stale_uv_lock_is_to_be_locked_again() -> None:
         with pytest.raises(CheckFailed) as caught, naming_lines(lines):
             raise CheckFailed("no versions", evidence=said, hint="change one of these requirements")
         assert (caught.value.hint == "the lock is older than the project: run 'uv lock', and build again") == stale
+
+
+def test_lines_that_a_marker_excludes_are_noted(tmp_path: Path) -> None:
+    """A lock, and a package that another line requests, need no note."""
+    (tmp_path / "r.txt").write_text(
+        'einops; python_version < "3.8"\nrich\ntqdm; sys_platform == "win32"\nsix; platform_machine == "aarch64"\n'
+        'numpy<2; python_version < "3.11"\nnumpy; python_version >= "3.11"\n'
+        f'locked==1; sys_platform == "win32" --hash=sha256:{"a" * 64}\n'
+    )
+    recipe = read_recipe(["r.txt"], cwd=tmp_path)
+    ignored = "ignored, because their markers do not match the image:"
+    assert excluded_notes(recipe, "3.11.2", "x86_64") == (f"{ignored} r.txt:1: einops, r.txt:3: tqdm, r.txt:4: six",)
+    assert excluded_notes(recipe, "3.7.0", "aarch64") == (f"{ignored} r.txt:3: tqdm",)
+    assert excluded_notes(replace(recipe, exact=True), "3.11.2", "x86_64") == ()
+    assert excluded_notes(replace(recipe, pip=recipe.pip[1:2]), "3.11.2", "x86_64") == ()
 
 
 def test_a_package_to_replace_that_the_base_does_not_have_is_noted() -> None:

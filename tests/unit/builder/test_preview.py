@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -19,10 +20,10 @@ from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import NO_PATH
-from argosy.core.errors import CheckFailed, ImageError, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolMissing, UsageError
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace
-from argosy.core.session import Session
+from argosy.core.session import PlainReporter, Session
 from argosy.host.emulation import emulating
 from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
 from argosy.recipes.project_file import read_project
@@ -322,3 +323,13 @@ def test_a_dry_run_of_a_bundle_reads_its_lock_and_the_size_of_its_base(session: 
         bundle_without_packages(tmp_path / "base", request, session),
     ):
         pass
+
+
+def test_a_build_that_fails_shows_the_notes_on_its_files(tmp_path: Path, session: Session) -> None:
+    """A folder of wheels that does not exist, for example, explains why a package is missing."""
+    (tmp_path / "r.txt").write_text("--find-links ./wheelsno\n--no-index\neinops\n")
+    stream = io.StringIO()
+    request = BuildRequest((tmp_path / "r.txt",), str(tmp_path / "none.sif"), tmp_path / "x.sif")
+    with pytest.raises(ArgosyError, match=r"none\.sif"):
+        build_image(request, replace(session, reporter=PlainReporter(stream)))
+    assert stream.getvalue().count(f"{tmp_path}/r.txt:1: --find-links ./wheelsno is ignored: no such folder\n") == 1

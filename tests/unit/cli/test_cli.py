@@ -323,7 +323,10 @@ def test_a_mistake_gives_one_message_and_its_code(
             ("wrap", "r.txt", "--prefix"),
             "--prefix needs a value\n  -> write: --prefix DIR; see 'argosy wrap new",
         ),
-        (("wrap", "ls"), "did you mean 'argosy wrap history'?"),
+        (("wrap", "ls"), "did you mean 'argosy wrap history'? It lists the versions of one prefix; no list of "),
+        (("wrap", "rm", "env"), "argosy wrap has no command 'rm'\n  -> a prefix is a folder: remove it with rm -r DIR"),
+        (("wrap", "remove", "env"), "-> a prefix is a folder: remove it with rm -r DIR"),
+        (("wrap", "histry", "env"), "did you mean 'argosy wrap history'?\n"),
         (("config", "set", "site=lumi-g"), "-> write: argosy config set site lumi-g\n"),
         (("config", "set", "--site", "lumi-g"), "-> write: argosy config set site VALUE\n"),
         (("config", "account", "p"), "-> write: argosy config set account VALUE\n"),
@@ -351,6 +354,34 @@ def test_a_mistake_gives_one_message_and_its_code(
 )
 def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str, ...], hint: str) -> None:
     assert hint in argosy(*words).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        ("build", "argosy build pyproject.toml -o my.sif"),
+        ("lock --upgrade six", "argosy lock pyproject.toml"),
+        ("bundle -o x.tar", "argosy bundle pyproject.toml -o my.tar"),
+    ],
+)
+def test_without_sources_the_example_is_of_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, example: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").touch()
+    assert f"-> for example: {example}\n" in argosy(*words.split()).stderr
+
+
+def test_a_launch_without_an_image_names_the_jobs_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bare = argosy("launch").stderr
+    assert "-> write: argosy launch IMAGE -- COMMAND; " in bare
+    Path("argosy.toml").write_text('[job.train]\ncommand = ["true"]\n[job.eval]\ncommand = ["true"]\n')
+    assert "  jobs of argosy.toml: train, eval\n  -> write: argosy launch train; or" in argosy("launch").stderr
+    Path("argosy.toml").write_text("job = 3\n")
+    assert argosy("launch").stderr == bare
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,10 @@ source = {{ registry = "https://pypi.org/simple" }}
 resolution-markers = ["python_version < '3.12'"]
 
 [[package]]
+name = "six"
+source = {{ git = "https://git.example/six?tag=v1#0123" }}
+
+[[package]]
 name = "mine"
 version = "1.0"
 source = {{ virtual = "." }}

@@ -394,8 +394,11 @@ def test_an_index_serves_the_same_packages_as_with_uv(tmp_path: Path, text: str,
         assert [line.index and line.index.address for line in recipe.pip] == [str(folders["own"])]
 
 
+LOCK_OF_NAMES = "".join(f"[[package]]\nname = '{name}'\n" for name in ("torch", "numpy", "links"))
+
+
 def test_with_a_lock_every_package_may_come_from_any_index(tmp_path: Path) -> None:
-    recipe = project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n")
+    recipe = project(tmp_path, ONE_INDEX, lock=LOCK_OF_NAMES)
     assert ("extra-index-url", "https://download.example/rocm6.4") in [(x.name, x.value) for x in recipe.options]
     assert "extra-index-url https://download.example/rocm6.4" in locked_indexes(project(tmp_path, ONE_INDEX))
 
@@ -414,7 +417,7 @@ def test_a_source_that_names_no_index_is_an_error_that_names_those_there_are(tmp
 
 
 def test_a_locked_package_may_come_from_a_mirror(tmp_path: Path) -> None:
-    assert not any(line.index for line in project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n").pip)
+    assert not any(line.index for line in project(tmp_path, ONE_INDEX, lock=LOCK_OF_NAMES).pip)
 
 
 def test_a_package_with_build_requirements_of_its_own_is_noted(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ name = "six"
 version = "1.0"
 source = { registry = "https://pypi.org/simple" }
 """
+OTHERS = '[[package]]\nname = "tools"\n[[package]]\nname = "tqdm"\n'
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_projects_of_a_workspace_are_installed_with_their_dependencies(workspace
 
 
 def test_a_member_is_built_with_the_lock_and_the_index_of_its_workspace(workspace: Path) -> None:
-    (workspace / "uv.lock").write_text(LOCK)
+    (workspace / "uv.lock").write_text(LOCK + OTHERS)
     recipe = read_recipe(["packages/lib/pyproject.toml"], cwd=workspace)
     assert installed(recipe, workspace) == [
         "tools @ file:///vendor/tools",
@@ -184,3 +185,29 @@ def test_an_unknown_project_of_a_workspace_is_refused_with_its_line(workspace: P
         read_recipe(["pyproject.toml"], cwd=workspace)
     assert error.value.evidence == "pyproject.toml:3: my-lib[fast]"
     assert error.value.hint == "its projects: app, helper, other"
+
+
+@pytest.mark.parametrize(
+    ("added", "stale"),
+    [('"idna>=3"', True), ("\"idna; python_version < '3.9'\"", False), ('"Six"', False)],
+)
+def test_a_dependency_that_the_lock_lacks_is_refused(tmp_path: Path, added: str, stale: bool) -> None:  # noqa: FBT001
+    """uv leaves out a dependency whose marker no supported Python fulfils."""
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "x"\ndependencies = [\n"six",\n{added}]\n')
+    (tmp_path / "uv.lock").write_text(LOCK)
+    if not stale:
+        assert [line.spec for line in read_recipe(["pyproject.toml"], cwd=tmp_path).constraints] == ["six==1.0"]
+        return
+    with pytest.raises(UsageError, match=r"uv\.lock does not contain idna") as error:
+        read_recipe(["pyproject.toml"], cwd=tmp_path)
+    assert "idna>=3" in error.value.evidence
+    assert error.value.hint == "the lock is older than the project: run 'uv lock', and build again"
+
+
+def test_an_override_may_remove_a_dependency_from_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\ndependencies = ["six", "idna"]\n'
+        "[tool.uv]\noverride-dependencies = [\"idna; sys_platform == 'never'\"]\n"
+    )
+    (tmp_path / "uv.lock").write_text(LOCK)
+    assert [line.spec for line in read_recipe(["pyproject.toml"], cwd=tmp_path).constraints] == ["six==1.0"]

@@ -222,8 +222,7 @@ def refuse_unmet_demands(demands: Iterable[Demand], builds: Mapping[str, str], p
     """
     if not builds:
         return
-    inside = {name: str(value) for name, value in default_environment().items()}
-    inside |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2]), "extra": ""}
+    inside = _marker_values(python)
     for demand in demands:
         wanted = demand.requirement
         name = canonicalize_name(wanted.name)
@@ -236,6 +235,12 @@ def refuse_unmet_demands(demands: Iterable[Demand], builds: Mapping[str, str], p
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
                 hint=f"change the version, use a base with another {name}, or hide the base's: --allow-replace {name}",
             )
+
+
+def _marker_values(python: str) -> dict[str, str]:
+    """Return the values of a marker's variables for a version of Python."""
+    inside = {name: str(value) for name, value in default_environment().items()}
+    return inside | {"python_full_version": python, "python_version": ".".join(python.split(".")[:2]), "extra": ""}
 
 
 def meets(version: str, wanted: Requirement) -> bool:
@@ -284,3 +289,25 @@ def hidden_notes(base: Mapping[str, str], chosen: Iterable[tuple[str, str]]) -> 
         for name, version in chosen
         if base.get(name, version) != version
     )
+
+
+def excluded_notes(recipe: Recipe, python: str, machine: str) -> tuple[str, ...]:
+    """Describe which requested packages are not installed, because their markers exclude the image.
+
+    Lines with a hash come from a lock, which is made for several machines, so they need no note.
+
+    Parameters
+    ----------
+    python, machine
+        Version of Python and architecture (``uname -m``) of the image.
+    """
+    inside = _marker_values(python) | {"platform_machine": machine}
+    included, excluded = set[str](), dict[str, str]()
+    for line in () if recipe.exact else recipe.pip:
+        for demand in read_demand(str(line.where), line.requirement):
+            if demand.requirement.marker is None or demand.requirement.marker.evaluate(inside):
+                included.add(line.name)
+            elif not line.hashes:
+                excluded[line.name] = f"{demand.by}: {line.name}"
+    lines = [shown for name, shown in excluded.items() if name not in included]
+    return (f"ignored, because their markers do not match the image: {', '.join(lines)}",) if lines else ()

@@ -21,6 +21,7 @@ from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
 from argosy.recipes.recipe import PipLine
+from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
 
 NO_SETTINGS = UvSettings()
@@ -83,6 +84,11 @@ def explain_uv(
     return error
 
 
+def mentioned_names(text: str) -> set[str]:
+    """Return all words of a text that may be names of packages, normalised."""
+    return {canonicalize_name(word) for word in re.findall(r"[\w.-]+", text)}
+
+
 @contextmanager
 def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
     """Add the user's lines for the packages in uv's explanation to an error about conflicting versions.
@@ -96,7 +102,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
         yield
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
-            mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
+            mentioned = mentioned_names(error.evidence)
             # All modules of Python are named at once.
             others = sys.stdlib_module_names if OF_PYTHON in error.hint else frozenset()
             found = [line for line in lines if line.name in mentioned or line.name in others]
@@ -104,7 +110,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
             locked = {line.name for line in found if Path(line.where.file).name == "uv.lock"}
             if any(line.name in locked and Path(line.where.file).name != "uv.lock" for line in found):
-                error.hint = "the lock is older than the project: run 'uv lock', and build again"
+                error.hint = OUTDATED
         raise
 
 
@@ -201,9 +207,13 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
                 evidence=evidence,
                 hint="put the index's login into ~/.netrc or pip's configuration, or check the spelling",
             )
-        hint = "check the spelling; for a package of another index, add --extra-index-url to the requirements file"
+        # The requirement may also come from an option, a pip: section or a project.
+        hint = (
+            "check the spelling; for a package of another index, set PIP_EXTRA_INDEX_URL, or add --extra-index-url URL "
+            "to a requirements file or pip: section"
+        )
         if unknown[1] in sys.stdlib_module_names:
-            hint = f"{unknown[1]} {OF_PYTHON}: remove it from the requirements file"
+            hint = f"{unknown[1]} {OF_PYTHON}: remove it from your requirements"
         return CheckFailed(f"the index has no package {unknown[1]!r}", evidence=evidence, hint=hint)
     if missing := NO_VERSION.search(" ".join(text.split())):
         return NoVersions(
@@ -213,9 +223,7 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
         )
     hint = "change one of these requirements; exact versions that you did not write are those of the base"
     if twice := TWO_VERSIONS.search(" ".join(text.split())):
-        hint = (
-            f"change the requirement; if one of the two is the base's {twice[1]}, --allow-replace {twice[1]} hides it"
-        )
+        hint = f"change one of these requirements; if one is the base's {twice[1]}, --allow-replace {twice[1]} hides it"
     if other := OTHER_PYTHON.search(" ".join(text.split())):
         hint = (
             f"use an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml also works"
