@@ -39,6 +39,7 @@ from argosy.slurm.queries import (
     has_task,
     is_job_id,
     known_value,
+    other_user,
     parse_exit_code,
     parse_sacct,
     parse_scontrol_jobs,
@@ -120,6 +121,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Slurm's own number of the job, or of the array's task in `id`; empty if Slurm does not know the job any more."""
     running_tasks: tuple[tuple[str, str], ...] = ()
     """Tasks of an array that run, and their nodes."""
+    other_user: str = ""
+    """The user of a job that this user did not submit."""
     is_local: bool = False
     """Whether it is a run on this machine, without Slurm."""
 
@@ -207,10 +210,11 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         )
     outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
     outputs = outputs or find_outputs(record, job, user)
+    owner = "" if record else other_user(facts, session.host.person.uid)  # by ssh, the user may have another number
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     found = _join(task_number(job, facts), facts, record, user)
-    found = replace(found, advice=found.advice or _advise_after_smoke(session, found))
+    found = replace(found, advice=found.advice or _advise_after_smoke(session, found), other_user=owner)
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         own = job if found.kind == ENDED and found.code == 0 else found.id

@@ -55,8 +55,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     Raises
     ------
     UsageError
-        If the job does not run, does not run on that node, was not launched by Argosy, or is an array of which several
-        tasks run.
+        If the job does not run, does not run on that node, belongs to another user, was not launched by Argosy, or is
+        an array of which several tasks run.
     """
     if read_session(job, session) is not None:
         return attach_session(job, command, session)
@@ -68,6 +68,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     _refuse_several(facts)
     if facts.state in HALTED:
         raise UsageError(f"job {job} {facts.meaning}: Slurm starts nothing in it", hint="wait until it runs again")
+    if facts.other_user:
+        raise UsageError(f"job {job} belongs to {facts.other_user}", hint="see your jobs with 'argosy jobs'")
     if not facts.record or not script.is_file():
         raise UsageError(
             f"job {job} was not launched by Argosy, so its container is not known",

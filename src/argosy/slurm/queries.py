@@ -7,6 +7,7 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 
 import msgspec
@@ -115,6 +116,12 @@ def parse_scontrol_job(text: str) -> dict[str, str]:
     head, command, rest = text.strip().partition(" Command=")
     form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
     return dict(form.findall((command + rest).rstrip())) | dict(form.findall(head))
+
+
+def other_user(facts: Mapping[str, str], uid: int) -> str:
+    """Return the user of a job (scontrol: ``UserId=bob(1002)``); empty for the user with this number, or if unknown."""
+    name, _, number = facts.get("UserId", "").partition("(")
+    return "" if number.rstrip(")") == str(uid) else name
 
 
 SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_jobs import follow_to_end
-from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
@@ -435,6 +435,15 @@ def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
     runner = FakeRunner([((*asked, "1"), going), ((*asked, "9"), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
     with pytest.raises(UsageError, match="there is no job 9"):
         cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "9"))
+
+
+def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path) -> None:
+    bobs = Reply(0, "JobId=86 JobName=x UserId=bob(1002) JobState=RUNNING NodeList=n1\n", "")
+    denied = Reply(1, "", "scancel: error: Kill job error on job id 86: Access/permission denied")
+    runner = FakeRunner([(("scontrol",), bobs), (("scancel",), denied)])
+    with pytest.raises(ToolFailed) as refused:
+        cancel_jobs(make_session(tmp_path, HOST, runner), ("86",))
+    assert refused.value.hint == "job 86 belongs to bob"
 
 
 # Killed while a job was submitted
