@@ -156,6 +156,19 @@ def test_an_array_is_followed_to_its_last_task_and_a_failed_task_sets_the_code(t
     assert find_job(session(tmp_path, [(("scontrol",), well)]), "7").verdict == "job 7 ended well (code 0)"
 
 
+def test_the_output_of_tasks_that_wait_is_the_pattern_of_their_plan(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/shared/%x-%A_%a.out")
+    (record / "job.json").write_text('{"name": "pend"}')
+    waiting = array_row("0-3", "PENDING", Path("/shared/pend-7_4294967294.out")).replace("JobId=40", "JobId=7")
+
+    def ask(job: str, *rows: str) -> JobFacts:
+        return find_job(session(tmp_path, [(("scontrol",), Reply(0, "".join((waiting, *rows)), ""))]), job)
+
+    assert (ask("7").output, ask("7").outputs) == ("/shared/pend-7_%a.out", ())
+    assert ask("7_2").output == "/shared/pend-7_2.out"
+    assert ask("7", array_row("4", "RUNNING", Path("/shared/pend-7_4.out"))).outputs == ("/shared/pend-7_4.out",)
+
+
 def facts_of(output: str, record: Path, **more: Any) -> JobFacts:
     job = JobFacts("7", "RUNNING", "running", "runs", "", "n1", output, 0, 0, str(record))
     return replace(job, **more)
