@@ -72,7 +72,8 @@ LAST_BYTES = 262_144
 
 
 UNKNOWN_STATE = "not known"
-"""Placeholder state if the controller does not answer."""
+NO_ANSWER = "may run or have ended: the Slurm controller does not answer"
+"""Placeholder state and its meaning if the controller does not answer."""
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -181,7 +182,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     Parameters
     ----------
     or_record
-        Whether to use only the record if the controller does not answer, which is enough to read the output.
+        Whether to use only the record if the controller does not answer: its output, and its end if it is recorded.
 
     Raises
     ------
@@ -201,7 +202,9 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         if record is None or not or_record:
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
-        return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
+        if read_runs(record) and not may_run_again(record):
+            return read_past_facts(session, job, record)
+        return replace(_join(job, {"JobState": UNKNOWN_STATE}, record, user), meaning=NO_ANSWER)
     facts = choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
     if not facts and (record is None or not _may_have(record, job)):
@@ -225,6 +228,11 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
 def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
     """Return the facts about a job that has ended, from its record alone."""
     return _join(job, {}, record, session.host.person.name)
+
+
+def may_run_again(record: Path) -> bool:
+    """Return whether a job may run after the end of a run: another task of its array, or after a requeue."""
+    return any(str(word).startswith(("--array=", "--requeue")) for word in read_plan(record).get("directives", ()))
 
 
 def _record_of(session: Session, facts: dict[str, str]) -> Path | None:

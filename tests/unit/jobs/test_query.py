@@ -38,6 +38,7 @@ from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+SILENT_MEANING = "may run or have ended: the Slurm controller does not answer"
 FORGOTTEN = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
 
 
@@ -340,10 +341,24 @@ def test_while_the_controller_is_silent_a_jobs_own_record_leads_to_its_output(tm
     write_record(tmp_path, f"{tmp_path}/%j.out")
     (tmp_path / "7.out").write_bytes(b"10%\r20%\xff\n")
     facts = find_job(silent, "7", or_record=True)
-    assert (facts.kind, facts.meaning, facts.output) == ("running", "is not known", f"{tmp_path}/7.out")
+    assert (facts.kind, facts.meaning, facts.output) == ("running", SILENT_MEANING, f"{tmp_path}/7.out")
     assert b"".join(read_output(facts)) == b"10%\r20%\xff\n"
     with pytest.raises(CheckFailed, match="does not answer"):
         find_job(silent, "8", or_record=True)
+
+
+@pytest.mark.parametrize(
+    ("directives", "end"),
+    [([], ("ended", "ended with an error", 3)), (["--requeue"], None), (["--array=0-3"], None)],
+)
+def test_while_the_controller_is_silent_the_recorded_end_of_a_job_counts(
+    directives: list[str], end: tuple[str, str, int] | None, tmp_path: Path
+) -> None:
+    record = write_record(tmp_path, "/none")
+    (record / "ends").write_text("7 0 3 n1 10 20\n")
+    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    facts = find_job(session(tmp_path, [(("scontrol",), SILENT)]), "7", or_record=True)
+    assert (facts.kind, facts.meaning, facts.code) == (end or ("running", SILENT_MEANING, 0))
 
 
 def array_record(folder: Path) -> Path:
@@ -835,6 +850,6 @@ def test_a_silent_controller_does_not_hide_the_recorded_end(tmp_path: Path) -> N
     assert "the job may continue" in notes.getvalue()
     (record / "ends").write_text("7 0 3 n1 10 20\n")
     runner.asked, said = 0, notes.tell()
-    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert follow_job(place, "7", pause=0.01, stream=io.BytesIO()).code == 3
     assert "its record says that it ended with code 3 on n1" in notes.getvalue()[said:]
     assert "continue" not in notes.getvalue()[said:]
