@@ -192,7 +192,7 @@ HINTS = (
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
 
-FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
+FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources|Job submit/allocate failed): (.*)")
 """Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
 EARLIER = re.compile(r"^\w+: error: (Memory specification can not be satisfied)$", re.MULTILINE)
