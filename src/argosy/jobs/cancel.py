@@ -13,7 +13,7 @@ from argosy.core.locks import read_owner
 from argosy.core.session import Session
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
-from argosy.jobs.query import ask_job, list_jobs
+from argosy.jobs.query import ask_job, list_jobs, may_have
 from argosy.jobs.record import STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
@@ -182,11 +182,11 @@ def _look(session: Session, job: str) -> JobToCancel:
         has_ended = kind == ENDED
         owner = "" if record else other_user(facts, session.host.person.uid)
         return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})", owner)
-    if record is None:
+    if record is None or not may_have(record, number):
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
-    last = last_run(read_runs(record))
+    last = None if "_" in number else last_run(read_runs(record))  # the record may not say which task had which end
     code = f"; it ended with code {last.code}" if last else ""
     return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
 

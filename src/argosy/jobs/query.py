@@ -207,7 +207,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         return replace(_join(job, {"JobState": UNKNOWN_STATE}, record, user), meaning=NO_ANSWER)
     facts = choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
-    if not facts and (record is None or not _may_have(record, job)):
+    if not facts and (record is None or not may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
@@ -241,7 +241,7 @@ def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
     return (find_record(session, array) if array else None) or adopt_record(session, facts)
 
 
-def _may_have(record: Path, job: str) -> bool:
+def may_have(record: Path, job: str) -> bool:
     """Return whether the job of a record may have this task or component; True without its plan."""
     _, mark, part = job.partition("+") if "+" in job else job.partition("_")
     plan = read_plan(record)

@@ -465,6 +465,16 @@ def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
         cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "9"))
 
 
+def test_a_task_that_its_array_does_not_have_is_not_cancelled(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "job.json").write_text('{"directives": ["--array=0-3"]}')
+    (record / "ends").write_text("41 0 9 n1 10 20\n")
+    there = session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
+    with pytest.raises(UsageError, match="there is no job 7_9"):
+        cancel_jobs(there, ("7_9",))
+    assert cancel_jobs(there, ("7_3",)) == ("job 7_3 has already ended: Slurm does not list it any more",)
+
+
 def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path) -> None:
     bobs = Reply(0, "JobId=86 JobName=x UserId=bob(1002) JobState=RUNNING NodeList=n1\n", "")
     denied = Reply(1, "", "scancel: error: Kill job error on job id 86: Access/permission denied")
