@@ -143,6 +143,7 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 HINTS = (
     (NO_SUCH_CLUSTER, ASK_CLUSTERS),
+    (r"unrecognized option", "the Slurm of this site does not know this option: correct --sbatch-arg"),
     (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
