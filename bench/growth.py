@@ -211,7 +211,7 @@ def _measure_script(folder: Path, times: int) -> Sequence[tuple[int, ...]]:
     record = folder / "record"
     record.mkdir(mode=0o777)
     record.chmod(0o777)
-    (record / END_FILE).write_text(render_end(()))
+    (record / END_FILE).write_text(render_end((), gpus=8))
     wanted = Wanted(nodes=2, gpus_per_node=8)
     request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted)
     script = prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=str(record)).script

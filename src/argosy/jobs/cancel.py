@@ -13,11 +13,11 @@ from argosy.core.locks import read_owner
 from argosy.core.session import Session
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
-from argosy.jobs.query import ask_job, list_jobs
+from argosy.jobs.query import ask_job, list_jobs, may_have
 from argosy.jobs.record import STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, known_value, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue
 from argosy.slurm.states import ENDED, describe_state
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
@@ -31,6 +31,8 @@ class JobToCancel(msgspec.Struct, frozen=True):
     has_ended: bool
     text: str
     """How it ended, or its name and what it does."""
+    other_user: str = ""
+    """The user of a job that this user did not submit."""
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,7 +55,8 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
     going = tuple(each for each in asked if not each.has_ended)
     near = tuple(each.job for each in going if not read_submission(each.record).ssh)
     if near:
-        ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN)
+        owners = "; ".join(f"job {each.job} belongs to {each.other_user}" for each in going if each.other_user)
+        ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN, denied=owners)
     for each in going:
         if each.job not in near:
             there = session_of(session, each.record)
@@ -177,12 +180,13 @@ def _look(session: Session, job: str) -> JobToCancel:
         where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         has_ended = kind == ENDED
-        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})")
-    if record is None:
+        owner = "" if record else other_user(facts, session.host.person.uid)
+        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})", owner)
+    if record is None or not may_have(record, number):
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
-    last = last_run(read_runs(record))
+    last = None if "_" in number else last_run(read_runs(record))  # the record may not say which task had which end
     code = f"; it ended with code {last.code}" if last else ""
     return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
 

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.outputs import can_read
-from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
+from argosy.jobs.query import (
+    JobFacts,
+    describe_waiting,
+    find_job,
+    is_output_elsewhere,
+    may_run_again,
+    polling_seconds,
+    read_past_facts,
+)
 from argosy.jobs.record import ENDS, last_run, read_plan, read_runs
 from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
@@ -181,13 +190,19 @@ def _has_recorded_end(facts: JobFacts) -> bool:
 
 
 def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
-    """Return new facts from the controller, or the old ones if it does not answer: the job can run without it."""
+    """Return new facts from the controller; if it does not answer, the recorded end, or the old facts.
+
+    The job can run without the controller.
+    """
     try:
         return find_job(session, job)
     except CheckFailed as error:
         last = last_run(read_runs(Path(facts.record))) if _has_recorded_end(facts) else None
         end = f"its record says that it ended with code {last.code} on {last.nodes}" if last else "the job may continue"
         session.reporter.note(f"{error.what}; {end}")
+        if last and not may_run_again(Path(facts.record)):
+            past = read_past_facts(session, job, Path(facts.record))
+            return replace(past, output=facts.output, outputs=facts.outputs)
         return facts
 
 

@@ -39,6 +39,7 @@ from argosy.slurm.queries import (
     has_task,
     is_job_id,
     known_value,
+    other_user,
     parse_exit_code,
     parse_sacct,
     parse_scontrol_jobs,
@@ -71,7 +72,8 @@ LAST_BYTES = 262_144
 
 
 UNKNOWN_STATE = "not known"
-"""Placeholder state if the controller does not answer."""
+NO_ANSWER = "may run or have ended: the Slurm controller does not answer"
+"""Placeholder state and its meaning if the controller does not answer."""
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -120,6 +122,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Slurm's own number of the job, or of the array's task in `id`; empty if Slurm does not know the job any more."""
     running_tasks: tuple[tuple[str, str], ...] = ()
     """Tasks of an array that run, and their nodes."""
+    other_user: str = ""
+    """The user of a job that this user did not submit."""
     is_local: bool = False
     """Whether it is a run on this machine, without Slurm."""
 
@@ -178,7 +182,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     Parameters
     ----------
     or_record
-        Whether to use only the record if the controller does not answer, which is enough to read the output.
+        Whether to use only the record if the controller does not answer: its output, and its end if it is recorded.
 
     Raises
     ------
@@ -198,19 +202,22 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         if record is None or not or_record:
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
-        return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
+        if read_runs(record) and not may_run_again(record):
+            return read_past_facts(session, job, record)
+        return replace(_join(job, {"JobState": UNKNOWN_STATE}, record, user), meaning=NO_ANSWER)
     facts = choose_task(rows) or _ask_accounting(session, job)
     record = record or _record_of(session, facts)
-    if not facts and (record is None or not _may_have(record, job)):
+    if not facts and (record is None or not may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
     outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
     outputs = outputs or find_outputs(record, job, user)
+    owner = "" if record else other_user(facts, session.host.person.uid)  # by ssh, the user may have another number
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     found = _join(task_number(job, facts), facts, record, user)
-    found = replace(found, advice=found.advice or _advise_after_smoke(session, found))
+    found = replace(found, advice=found.advice or _advise_after_smoke(session, found), other_user=owner)
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         own = job if found.kind == ENDED and found.code == 0 else found.id
@@ -223,13 +230,18 @@ def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
     return _join(job, {}, record, session.host.person.name)
 
 
+def may_run_again(record: Path) -> bool:
+    """Return whether a job may run after the end of a run: another task of its array, or after a requeue."""
+    return any(str(word).startswith(("--array=", "--requeue")) for word in read_plan(record).get("directives", ()))
+
+
 def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
     """Find the record of a job by the number of its array, or by the path of its script."""
     array = facts.get("ArrayJobId")
     return (find_record(session, array) if array else None) or adopt_record(session, facts)
 
 
-def _may_have(record: Path, job: str) -> bool:
+def may_have(record: Path, job: str) -> bool:
     """Return whether the job of a record may have this task or component; True without its plan."""
     _, mark, part = job.partition("+") if "+" in job else job.partition("_")
     plan = read_plan(record)

@@ -22,8 +22,8 @@ from argosy.launch.launchers.launcher import (
     choose_launcher,
     find_python,
     refuse_starter_program,
+    refuse_without_package,
     refuse_without_slurm,
-    refuse_without_torch,
 )
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
@@ -184,7 +184,7 @@ def _choose_launcher(context: LaunchContext) -> Choice:
         refuse_starter_program(request.command)
     launcher = launcher_at_site(launcher, context.target.site)
     if not adds_packages(request.container):
-        refuse_without_torch(launcher.value, image, needed=request.needs_torch)
+        refuse_without_package(launcher.value, image, needs_torch=request.needs_torch)
     return launcher
 
 

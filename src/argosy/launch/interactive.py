@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import deque
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.process import Argv, Command
+from argosy.core.process import Argv, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quote, render_command
@@ -17,6 +19,7 @@ from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import (
     SUBMITTED,
     Submission,
+    discard_record,
     new_record_folder,
     new_submission,
     read_plan,
@@ -31,7 +34,7 @@ from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile
-from argosy.slurm.calls import list_hosts
+from argosy.slurm.calls import explain_sbatch, list_hosts
 from argosy.slurm.queries import base_number, is_job_id
 from argosy.slurm.states import HALTED, RUNNING
 
@@ -55,8 +58,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     Raises
     ------
     UsageError
-        If the job does not run, does not run on that node, was not launched by Argosy, or is an array of which several
-        tasks run.
+        If the job does not run, does not run on that node, belongs to another user, was not launched by Argosy, or is
+        an array of which several tasks run.
     """
     if read_session(job, session) is not None:
         return attach_session(job, command, session)
@@ -68,6 +71,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     _refuse_several(facts)
     if facts.state in HALTED:
         raise UsageError(f"job {job} {facts.meaning}: Slurm starts nothing in it", hint="wait until it runs again")
+    if facts.other_user:
+        raise UsageError(f"job {job} belongs to {facts.other_user}", hint="see your jobs with 'argosy jobs'")
     if not facts.record or not script.is_file():
         raise UsageError(
             f"job {job} was not launched by Argosy, so its container is not known",
@@ -139,6 +144,14 @@ BATCH_OPTIONS = ("output", "error", "array", "requeue", "open-mode", "signal", "
 
 SHELL_SCRIPT = "shell.sh"
 
+MOST_BLOCKS = 64
+"""Blocks at the end of the error output that are kept, for the case that no shell starts."""
+
+STOPPED = "aborted due to signal|Interrupted by signal"
+"""Messages of salloc (24.11) after Ctrl-C."""
+
+RELEASED = "the nodes are released when the shell ends; until then, --in-allocation launches on them"
+
 NUMBER = "<job>"
 """The place of the job's number, which the shell fills in."""
 
@@ -150,6 +163,8 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     ------
     UsageError
         If the site does not have Slurm, or an option applies to batch jobs only.
+    ArgosyError
+        With Slurm's message if it refuses the allocation.
     """
     folder = new_record_folder(session)
     plan = prepare_interactive(request, session, record=str(folder))
@@ -157,9 +172,14 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
     write_text(folder / SHELL_SCRIPT, render_shell(folder, submission, plan.step_options))
     allocation, command = plan_allocation(plan.directives), literal_argv(escape_colons(plan.command))
-    session.reporter.note("the nodes are released when the shell ends; until then, --in-allocation launches on them")
-    argv = (*allocation, "sh", str(folder / SHELL_SCRIPT), *command)
-    code = session.runner.run_foreground(Command(argv, env=submission_environment(session)))
+    start = Command((*allocation, "sh", str(folder / SHELL_SCRIPT), *command), env=submission_environment(session))
+    errors = deque[bytes](maxlen=MOST_BLOCKS)
+    code = session.runner.run_foreground(start, errors.append)
+    text = b"".join(errors).decode(errors="replace")
+    if code and not (folder / SUBMITTED).is_file() and not re.search(STOPPED, text):
+        reply = Reply(code, "", text)
+        discard_record(folder, reply)
+        raise explain_sbatch(start, reply, plan.site, plan.choices)
     return Launched(code, "", str(folder))
 
 
@@ -218,6 +238,7 @@ def render_shell(folder: Path, submission: Submission, options: Argv = ()) -> st
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",
         "set -eu",
         f'printf %s {quote(before)} "$SLURM_JOB_ID" {quote(after)} > {quote(str(folder / SUBMITTED))}',
+        f"echo {quote(RELEASED)} >&2",
         "# With --overlap, steps of argosy launch --in-allocation and argosy attach can run at the same time.",
         f'exec {step} "$@"',
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -47,6 +48,10 @@ def warn_before_submission(plan: LaunchPlan, cwd: str) -> Iterator[str]:
         yield f"nodes may not see {cwd}, which is local to each machine: start from a shared folder"
     elif _is_of_a_node(plan.output):
         yield f"the output goes to {plan.output}, which may be local to a node: use --output with a shared folder"
+    files = (plan.image, *(word for word in plan.command if os.path.isfile(word)))  # noqa: PTH113 - words may be long
+    for path in files:
+        if _is_of_a_node(path) and not PurePosixPath(path).is_relative_to(cwd):
+            yield f"nodes may not see {path}, which is local to each machine: use a shared folder"
 
 
 def _is_of_a_node(path: str) -> bool:

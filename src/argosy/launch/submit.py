@@ -234,7 +234,7 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
         texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
         if plan.is_job:
             texts |= {
-                END_FILE: render_end(plan.cores),
+                END_FILE: render_end(plan.cores, gpus=plan.shape.gpus_per_node),
                 RANK_FILE: render_rank(plan.image),
                 OUTPUT_FILE: render_output(),
             }

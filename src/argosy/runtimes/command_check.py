@@ -245,7 +245,7 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
     Raises
     ------
     UsageError
-        The hint is the most similar program of the image.
+        The hint is the most similar program of the image, unless the command is a path.
     """
     program = command[0] if command else ""
     name = os.path.basename(program)  # noqa: PTH119 - the argument may not be a path
@@ -260,7 +260,9 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
         return
     raise UsageError(
         f"cannot run {program}: the image has no such program",
-        evidence=f"no folder of {entry.image.shown} has an executable file {name}",
+        evidence=f"{entry.image.shown} has no executable file {program}"
+        if program != name
+        else f"no folder of {entry.image.shown} has an executable file {name}",
         hint=_hint(name, command, search.others),
     )
 
@@ -312,4 +314,6 @@ def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:
         return f"{name} is a command of the shell: -- sh -c {quote(' '.join(map(quote, command)))}"
     if name == "python" and "python3" in names:
         return "the image has python3: write python3 instead of python"
+    if name != command[0]:
+        return "check the path; for a file of this machine, mount its folder with --bind"
     return did_you_mean(name, names, "add the program to the image, or write the full path of a file")

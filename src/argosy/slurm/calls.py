@@ -14,14 +14,17 @@ from argosy.core.session import Session
 NO_CLUSTER = "Could not establish a configuration source"
 
 ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
-ASK_HIDDEN = "Slurm does not show this to users here (PrivateData in slurm.conf): ask the support of your site"
+ASK_HIDDEN = (
+    "it belongs to another user, or Slurm does not show it to users here (PrivateData in slurm.conf): ask the support "
+    "of your site"
+)
 SEE_LIMITS = (
     "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
 )
 """Hints for a failure that Argosy does not know."""
 
 DENIED = "Access/permission denied"
-"""Slurm's message for a query that slurm.conf allows to administrators only."""
+"""Slurm's message for a job of another user, and for a query that slurm.conf allows to administrators only."""
 
 
 NO_SUCH_CLUSTER = "invalid entry for --cluster"
@@ -51,13 +54,15 @@ def may_be_done(text: str) -> bool:
     return bool(ANSWER_LOST.search(text))
 
 
-def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
+def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "", denied: str = "") -> str:
     """Run a Slurm command and return its output.
 
     Parameters
     ----------
     otherwise
         As `no_answer`.
+    denied
+        Hint if Slurm does not allow the command to this user; by default, `ASK_HIDDEN`.
 
     Raises
     ------
@@ -67,7 +72,7 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
-        hints = {DENIED: ASK_HIDDEN, NO_SUCH_CLUSTER: ASK_CLUSTERS}
+        hints = {DENIED: denied or ASK_HIDDEN, NO_SUCH_CLUSTER: ASK_CLUSTERS}
         hint = next((hint for message, hint in hints.items() if message in reply.stderr), ASK_SUPPORT)
         raise (
             no_answer(reply, otherwise=otherwise)
@@ -138,6 +143,7 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 HINTS = (
     (NO_SUCH_CLUSTER, ASK_CLUSTERS),
+    (r"unrecognized option", "the Slurm of this site does not know this option: correct --sbatch-arg"),
     (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
@@ -187,7 +193,7 @@ HINTS = (
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
 
-FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
+FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources|Job submit/allocate failed): (.*)")
 """Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
 EARLIER = re.compile(r"^\w+: error: (Memory specification can not be satisfied)$", re.MULTILINE)

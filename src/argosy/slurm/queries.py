@@ -7,6 +7,7 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 
 import msgspec
@@ -95,15 +96,24 @@ def parse_squeue_scripts(text: str, script: str) -> str:
     return next((number for number, _, command in rows if command.strip() == script), "")
 
 
+NO_INDEX = "4294967294"
+"""Slurm's NO_VAL (slurm.h): the index of tasks that wait, which share a row."""
+
+
 def parse_scontrol_jobs(text: str, job: str) -> tuple[dict[str, str], ...]:
     """Parse ``scontrol show job --oneliner JOB``: a row for each task or component.
 
-    The name or comment of a job may contain line breaks, and even rows of other jobs that somebody copied there.
+    The name or comment of a job may contain line breaks, and even rows of other jobs that somebody copied there.  The
+    row of tasks that wait has no output: scontrol (24.11) prints its number for no value in place of their index.
     """
     number = base_number(job)
     start = re.compile(rf"^JobId=(?:{number} |\d+ (?:ArrayJobId|HetJobId)={number} )", re.MULTILINE)
     starts = [match.start() for match in start.finditer(text)]
-    return tuple(parse_scontrol_job(text[each:end]) for each, end in pairwise((*starts, len(text))))
+    rows = [parse_scontrol_job(text[each:end]) for each, end in pairwise((*starts, len(text)))]
+    for row in rows:
+        if NO_INDEX in row.get("StdOut", ""):
+            del row["StdOut"]
+    return tuple(rows)
 
 
 def parse_scontrol_job(text: str) -> dict[str, str]:
@@ -115,6 +125,12 @@ def parse_scontrol_job(text: str) -> dict[str, str]:
     head, command, rest = text.strip().partition(" Command=")
     form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
     return dict(form.findall((command + rest).rstrip())) | dict(form.findall(head))
+
+
+def other_user(facts: Mapping[str, str], uid: int) -> str:
+    """Return the user of a job (scontrol: ``UserId=bob(1002)``); empty for the user with this number, or if unknown."""
+    name, _, number = facts.get("UserId", "").partition("(")
+    return "" if number.rstrip(")") == str(uid) else name
 
 
 SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.diagnostics.verify.logs import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.record import RankFacts
-from argosy.launch.launchers.launcher import refuse_without_torch
+from argosy.launch.launchers.launcher import refuse_without_package
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.slurm.sbatch import JobOptions
 
@@ -141,4 +141,4 @@ def test_an_image_that_surely_lacks_torch_is_not_measured() -> None:
     image = Image("/shared/x.sif", ImageKind.SIF, "", "", argosy=True, packages=frozenset({"numpy"}), complete=True)
     request = as_node_test(LaunchRequest("x.sif", node_test_command()))
     with pytest.raises(UsageError, match="the benchmark needs PyTorch"):
-        refuse_without_torch("none", image, needed=request.needs_torch)
+        refuse_without_package("none", image, needs_torch=request.needs_torch)

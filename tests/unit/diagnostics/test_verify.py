@@ -497,3 +497,19 @@ def test_a_run_whose_ranks_recorded_nothing_is_judged_by_its_program() -> None:
 def test_a_job_that_requested_no_gpu_wastes_none() -> None:
     verdict = check_run(parse_netlog(LIGHTNING), RANKS, replace(TWO_NODES, gpus=0), ANY)
     assert "requested" not in verdict.line
+
+
+def test_a_job_without_gpus_on_a_node_that_has_some_is_not_asked_for_logs_of_nccl() -> None:
+    shape = {"nodes": 2, "ranks_per_node": 2}
+    verdict = check_run(NetFacts(), RANKS, expect({"shape": shape}, RANKS), ANY)
+    assert [each.what for each in verdict.findings] == ["ranks", "network", "cores"]
+    assert check(verdict, "network").evidence.startswith("the run used no GPU")
+    assert not any("--debug" in each.hint for each in verdict.findings)
+
+
+def test_debug_net_is_not_recommended_to_a_run_that_had_it() -> None:
+    plan: dict[str, object] = {"shape": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2}}
+    network = check(check_run(NetFacts(), RANKS, expect(plan, RANKS), ANY), "network")
+    assert network.hint == "run it with --debug net"
+    plan["choices"] = [{"key": "NCCL_DEBUG", "value": "INFO", "why": "--debug net: shows which network is used"}]
+    assert not check(check_run(NetFacts(), RANKS, expect(plan, RANKS), ANY), "network").hint

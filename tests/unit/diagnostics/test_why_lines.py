@@ -18,6 +18,8 @@ Component: munge
 """
 
 CAUSES = [
+    ("before-failed", "argosy: the command of --before failed (code 4)"),
+    ("stage-folder", "argosy: the new folder /nope/argosy-stage-7-ab cannot be created on every node"),
     ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),
     ("pyxis-namespace", "slurmstepd: error: pyxis: unable to create pyxis container shared filesystem"),
     ("pip-managed", "NoWritablePkgsDirError: No writeable pkgs directories configured."),
@@ -996,6 +998,23 @@ GOOD_RUNS = [
     "trapFpe: Floating point exception trapping enabled (FOAM_SIGFPE).\nTime = 1\nEnd\n\nFinalising parallel run\n",
     "step 1\n[n1:779] 3 more processes have sent help message help-btl-vader.txt / cma-permission-denied\n",
 ]
+
+
+def test_the_folder_of_the_image_that_cannot_be_created_comes_before_what_mkdir_says() -> None:
+    path = "/nope/argosy-stage-7-ab"
+    said = f"mkdir: cannot create directory '{path}': No such file or directory"
+    end = f"argosy: the new folder {path} cannot be created on every node"
+    log = f"find: '/nope': No such file or directory\n{said}\nsrun: error: n2: task 1: Exited with exit code 1\n{end}\n"
+    (found,) = find_errors(log, SIGNATURES)
+    assert (found.name, found.cause) == (
+        "stage-folder",
+        "the folder /nope for the image does not exist on every node, or you may not write there",
+    )
+
+
+def test_the_error_of_the_command_before_the_program_comes_before_its_exit_code() -> None:
+    log = "bash: line 1: modul: command not found\nargosy: the command of --before failed (code 127)\n"
+    assert [each.name for each in find_errors(log, SIGNATURES)] == ["command-missing", "before-failed"]
 
 
 def test_a_good_run_of_an_application_names_no_cause() -> None:

@@ -74,7 +74,6 @@ def test_a_path_is_missing_only_if_the_listings_can_tell(tmp_path: Path, image: 
     ("command", "hint"),
     [
         (("pyton", "train.py"), "did you mean python?"),
-        (("/usr/bin/pyton3",), "did you mean python3?"),
         (("ulimit", "-c", "0"), "ulimit is a command of the shell: -- sh -c 'ulimit -c 0'"),
         (("ruby",), "add the program to the image, or write the full path of a file"),
     ],
@@ -83,6 +82,13 @@ def test_a_program_that_the_image_does_not_have_is_refused(image: Image, command
     with pytest.raises(UsageError, match="the image has no such program") as caught:
         refuse_unknown_program(command, entry_of(image))
     assert caught.value.hint == hint
+
+
+def test_no_other_program_is_suggested_for_a_path(image: Image) -> None:
+    with pytest.raises(UsageError, match="the image has no such program") as caught:
+        refuse_unknown_program(("/usr/bin/pyton3",), entry_of(image))
+    assert caught.value.evidence.endswith(" has no executable file /usr/bin/pyton3")
+    assert caught.value.hint == "check the path; for a file of this machine, mount its folder with --bind"
 
 
 def test_a_program_that_may_come_from_elsewhere_is_not_refused(tmp_path: Path, image: Image) -> None:

@@ -289,10 +289,7 @@ def test_a_refresh_is_one_step_and_asks_slurm_nothing_else(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        (
-            Reply(1, "", "srun: error: Unable to contact slurm controller (connect failure)"),
-            "the Slurm controller does",
-        ),
+        (Reply(1, "", "srun: error: node9: Communication connection failure"), "no node replied: srun: error: node9"),
         (Reply(124, "", ""), "the nodes did not reply within 45 s"),
         (Reply(1, "", "srun: error: Task launch failed on node node9"), "no node replied: srun: error: Task launch"),
     ],
@@ -304,6 +301,14 @@ def test_a_step_that_fails_keeps_the_last_values_and_shows_why(tmp_path: Path, s
     after = watch.refresh()
     assert after.problem.startswith(problem)
     assert (after.ranks, after.measured) == (before.ranks, before.measured)
+
+
+def test_a_step_that_fails_may_mean_that_the_controller_does_not_answer(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    watch.refresh()
+    silent = Reply(1, "", "error: Unable to contact slurm controller (connect failure)")
+    runner.replies[:] = [(("scontrol",), silent), (("timeout",), silent)]
+    assert watch.refresh().problem == "the Slurm controller does not answer"
 
 
 def test_a_step_that_fails_may_mean_that_the_job_ended(tmp_path: Path) -> None:

@@ -172,6 +172,14 @@ def test_attach_enters_the_newest_job_of_a_name_and_no_run_on_this_machine(tmp_p
         attach(session, "trian", ())
 
 
+def test_attach_enters_no_job_of_another_user(tmp_path: Path) -> None:
+    bobs = "JobId=86 UserId=bob(1002) JobState=RUNNING Reason=None NodeList=n1 StdOut=/x\n"
+    session, _ = place(tmp_path, FakeRunner([(("scontrol", "show", "job"), Reply(0, bobs, ""))]))
+    with pytest.raises(UsageError, match="job 86 belongs to bob") as refused:
+        attach(session, "86", ("hostname",))
+    assert "srun" not in refused.value.hint
+
+
 # Cancelling
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_jobs import follow_to_end
-from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
@@ -38,6 +38,7 @@ from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+SILENT_MEANING = "may run or have ended: the Slurm controller does not answer"
 FORGOTTEN = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
 
 
@@ -154,6 +155,19 @@ def test_an_array_is_followed_to_its_last_task_and_a_failed_task_sets_the_code(t
     assert stream.getvalue().decode() == "zero fails\none\ntwo\n"
     well = Reply(0, array_row("1", "COMPLETED", one) + array_row("0", "COMPLETED", zero), "")
     assert find_job(session(tmp_path, [(("scontrol",), well)]), "7").verdict == "job 7 ended well (code 0)"
+
+
+def test_the_output_of_tasks_that_wait_is_the_pattern_of_their_plan(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/shared/%x-%A_%a.out")
+    (record / "job.json").write_text('{"name": "pend"}')
+    waiting = array_row("0-3", "PENDING", Path("/shared/pend-7_4294967294.out")).replace("JobId=40", "JobId=7")
+
+    def ask(job: str, *rows: str) -> JobFacts:
+        return find_job(session(tmp_path, [(("scontrol",), Reply(0, "".join((waiting, *rows)), ""))]), job)
+
+    assert (ask("7").output, ask("7").outputs) == ("/shared/pend-7_%a.out", ())
+    assert ask("7_2").output == "/shared/pend-7_2.out"
+    assert ask("7", array_row("4", "RUNNING", Path("/shared/pend-7_4.out"))).outputs == ("/shared/pend-7_4.out",)
 
 
 def facts_of(output: str, record: Path, **more: Any) -> JobFacts:
@@ -327,10 +341,24 @@ def test_while_the_controller_is_silent_a_jobs_own_record_leads_to_its_output(tm
     write_record(tmp_path, f"{tmp_path}/%j.out")
     (tmp_path / "7.out").write_bytes(b"10%\r20%\xff\n")
     facts = find_job(silent, "7", or_record=True)
-    assert (facts.kind, facts.meaning, facts.output) == ("running", "is not known", f"{tmp_path}/7.out")
+    assert (facts.kind, facts.meaning, facts.output) == ("running", SILENT_MEANING, f"{tmp_path}/7.out")
     assert b"".join(read_output(facts)) == b"10%\r20%\xff\n"
     with pytest.raises(CheckFailed, match="does not answer"):
         find_job(silent, "8", or_record=True)
+
+
+@pytest.mark.parametrize(
+    ("directives", "end"),
+    [([], ("ended", "ended with an error", 3)), (["--requeue"], None), (["--array=0-3"], None)],
+)
+def test_while_the_controller_is_silent_the_recorded_end_of_a_job_counts(
+    directives: list[str], end: tuple[str, str, int] | None, tmp_path: Path
+) -> None:
+    record = write_record(tmp_path, "/none")
+    (record / "ends").write_text("7 0 3 n1 10 20\n")
+    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    facts = find_job(session(tmp_path, [(("scontrol",), SILENT)]), "7", or_record=True)
+    assert (facts.kind, facts.meaning, facts.code) == (end or ("running", SILENT_MEANING, 0))
 
 
 def array_record(folder: Path) -> Path:
@@ -435,6 +463,25 @@ def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
     runner = FakeRunner([((*asked, "1"), going), ((*asked, "9"), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
     with pytest.raises(UsageError, match="there is no job 9"):
         cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "9"))
+
+
+def test_a_task_that_its_array_does_not_have_is_not_cancelled(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "job.json").write_text('{"directives": ["--array=0-3"]}')
+    (record / "ends").write_text("41 0 9 n1 10 20\n")
+    there = session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
+    with pytest.raises(UsageError, match="there is no job 7_9"):
+        cancel_jobs(there, ("7_9",))
+    assert cancel_jobs(there, ("7_3",)) == ("job 7_3 has already ended: Slurm does not list it any more",)
+
+
+def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path) -> None:
+    bobs = Reply(0, "JobId=86 JobName=x UserId=bob(1002) JobState=RUNNING NodeList=n1\n", "")
+    denied = Reply(1, "", "scancel: error: Kill job error on job id 86: Access/permission denied")
+    runner = FakeRunner([(("scontrol",), bobs), (("scancel",), denied)])
+    with pytest.raises(ToolFailed) as refused:
+        cancel_jobs(make_session(tmp_path, HOST, runner), ("86",))
+    assert refused.value.hint == "job 86 belongs to bob"
 
 
 # Killed while a job was submitted
@@ -813,6 +860,6 @@ def test_a_silent_controller_does_not_hide_the_recorded_end(tmp_path: Path) -> N
     assert "the job may continue" in notes.getvalue()
     (record / "ends").write_text("7 0 3 n1 10 20\n")
     runner.asked, said = 0, notes.tell()
-    follow_job(place, "7", pause=0.01, stream=io.BytesIO())
+    assert follow_job(place, "7", pause=0.01, stream=io.BytesIO()).code == 3
     assert "its record says that it ended with code 3 on n1" in notes.getvalue()[said:]
     assert "continue" not in notes.getvalue()[said:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,6 +24,7 @@ from argosy.launch.script.parts import (
     DATA,
     END_CALL,
     END_FILE,
+    GPUS,
     OUTPUT_CALL,
     OUTPUT_FILE,
     RANK_FILE,
@@ -71,7 +73,7 @@ def record(tmp_path: Path) -> Path:
     folder = tmp_path / "a run"
     folder.mkdir()
     (folder / RANK_FILE).write_text(render_rank(IMAGE))
-    (folder / END_FILE).write_text(render_end(("0", "1")))
+    (folder / END_FILE).write_text(render_end(("0", "1"), gpus=2))
     return folder
 
 
@@ -111,7 +113,7 @@ def test_a_rank_records_its_facts_and_its_program_starts_unchanged(record: Path,
 def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> None:
     folder = tmp_path / ("r" * 200)  # with its path, the files are more than a command line can hold
     folder.mkdir()
-    (folder / END_FILE).write_text(render_end(()))
+    (folder / END_FILE).write_text(render_end((), gpus=0))
     for number in range(10_000):
         line = f"rank={number} local=0 host=node{number} job=7 restart=0 cores=0 devices=0\n"
         (folder / f"ranks-node{number}").write_text(line)
@@ -296,6 +298,16 @@ def test_a_program_that_leaves_its_line_open_hides_nothing(record: Path, shell: 
     assert read_first(record) == RankEnd(3, "node2", 42)
 
 
+def test_device_files_are_not_counted_if_no_gpu_was_planned(record: Path) -> None:
+    (record / END_FILE).write_text(render_end((), gpus=0))
+    lines = [f"rank={number} local=0 host=node{number} restart=0 cores=0 devices=2\n" for number in range(2)]
+    (record / "ranks-all").write_text("".join(lines))
+    said = "argosy: verdict: ranks: 2 of 4 on 2 nodes · network: TCP, by gloo or MPI: no GPU\n"
+    assert end(record, SHELLS[0], 0) == said
+    (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO comm 0x55 rank 0 cudaDev 0 busId c1000\n")
+    assert "GPUs: 1 used by NCCL or RCCL; each rank can see 2" in end(record, SHELLS[0], 0)
+
+
 def test_facts_of_an_earlier_run_are_not_used_for_the_last(record: Path) -> None:
     end(record, SHELLS[0], 1, TORCHRUN)
     end(record, SHELLS[0], 1, "", restart=1)
@@ -308,7 +320,7 @@ def test_shellcheck_finds_nothing_in_them() -> None:
         pytest.skip("shellcheck is not installed")
     words = (shellcheck, "--shell=sh", *map(str, DATA.glob("*.sh")))
     assert subprocess.run(words, capture_output=True, text=True, check=False).stdout == ""
-    assert CORES not in render_end(())
+    assert not {CORES, GPUS} & set(re.findall(r"@\w+@", render_end((), gpus=0)))
 
 
 @pytest.mark.parametrize(

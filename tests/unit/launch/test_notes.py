@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from argosy.core.model import Choice
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch import notes
 from argosy.launch.notes import warn_before_submission
 
 
@@ -17,3 +22,19 @@ def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
     assert said.startswith("the output goes to /run/me/x-%j.out, which may be local to a node")
     shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
     assert [*warn_before_submission(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
+
+
+def test_an_image_and_a_program_in_a_local_folder_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.setattr(notes, "OF_A_NODE", (str(tmp_path),))
+    command = ("python", f"{tmp_path}/train.py", f"{tmp_path}/made-by-the-job", "/etc/hostname")
+    shape = Shape(1, 1, 0, 1)
+    plan = LaunchPlan("t", "s", "slurm", f"{tmp_path}/x.sif", "", shape, "", (), (), command, output="/home/x.out")
+    assert [*warn_before_submission(plan, "/home")] == [
+        f"nodes may not see {path}, which is local to each machine: use a shared folder"
+        for path in (f"{tmp_path}/x.sif", f"{tmp_path}/train.py")
+    ]
+    (warned,) = warn_before_submission(plan, str(tmp_path))
+    assert warned.startswith(f"nodes may not see {tmp_path},")

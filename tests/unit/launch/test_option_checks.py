@@ -15,6 +15,7 @@ import pytest
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
 from argosy.jobs.history import kept_plan, read_job
@@ -23,7 +24,7 @@ from argosy.jobs.record import Submission, read_command_line, read_submission, w
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
-from argosy.launch.interactive import plan_allocation, render_shell
+from argosy.launch.interactive import launch_interactive, plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, doubtful_choices, unused_options
@@ -469,6 +470,28 @@ def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None
     )
     assert read_submission(tmp_path) == replace(submission, job="7")
     assert ran.stdout.strip().endswith(f"sh {tmp_path}/attach.sh id")
+    assert ran.stderr.startswith("the nodes are released when the shell ends")
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("salloc: error: Job submit/allocate failed: Requested node configuration is not available", "request fewer"),
+        ("salloc: Pending job allocation 7\nsalloc: Job aborted due to signal", None),
+    ],
+)
+def test_a_shell_that_slurm_refuses_is_explained_as_a_job_is(tmp_path: Path, said: str, hint: str | None) -> None:
+    profile = tmp_path / "lab.toml"
+    profile.write_text('name = "lab"\ntitle = "lab"\nscheduler = "slurm"\n')
+    session = make_session(tmp_path, HOST, FakeRunner([(("salloc",), Reply(1, "", said))]))
+    request = LaunchRequest("bare:", ("id",), str(profile), Wanted(nodes=9))
+    if hint is None:
+        assert launch_interactive(request, session).code == 1
+        return
+    with pytest.raises(SiteError, match="lab rejects this job") as refused:
+        launch_interactive(request, session)
+    assert refused.value.hint.startswith(hint)
+    assert list(session.paths.runs.iterdir()) == []
 
 
 def test_the_default_output_of_an_array_has_the_number_of_the_array_and_the_task() -> None:

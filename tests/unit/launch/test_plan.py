@@ -543,13 +543,16 @@ def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_h
     assert choose_launcher("", with_steps, COMMAND, Shape(1, 2)).value == "none"
 
 
-def test_torchrun_is_refused_before_the_queue_if_the_image_surely_lacks_torch() -> None:
+def test_a_launcher_is_refused_before_the_queue_if_the_image_surely_lacks_its_package() -> None:
     bare = replace(IMAGE, packages=frozenset({"numpy"}), complete=True)
     with pytest.raises(UsageError, match="needs PyTorch, which this image does not contain") as caught:
         plan(image=bare, launcher="torchrun")
     assert "--launcher srun" in caught.value.hint
     with pytest.raises(UsageError, match="needs PyTorch, which this image does not contain"):
         plan(Site(name="local", title="here"), image=bare, launcher="torchrun")
+    with pytest.raises(UsageError, match="the ray launcher needs Ray, which this image does not contain"):
+        plan(image=replace(bare, packages=frozenset({"torch"})), launcher="ray")
+    assert plan(image=replace(bare, packages=frozenset({"ray"})), launcher="ray").script
     brought = ContainerRequest(binds=(Bind("/shared/venv", "/shared/venv"),))
     named = ContainerRequest(variables=(Variable("PYTHONPATH", "/shared/packages"),))
     for container in (brought, named):

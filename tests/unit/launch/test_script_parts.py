@@ -428,6 +428,11 @@ def test_the_reason_before_the_final_message_of_slurm_gives_the_hint() -> None:
     assert "--mem" in explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name).hint
 
 
+def test_an_option_that_sbatch_does_not_know_is_blamed_on_sbatch_arg() -> None:
+    text = "sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information"
+    assert "--sbatch-arg" in explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name).hint
+
+
 def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
     text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)

@@ -35,6 +35,8 @@ class Expected(msgspec.Struct, frozen=True):
     """The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map."""
     hosts: tuple[str, ...] = ()
     """The names of the job's nodes; empty if they are unknown."""
+    had_debug_net: bool = False
+    """Whether it was launched with ``--debug net``."""
 
 
 class PassedRun(msgspec.Struct, frozen=True):
@@ -122,10 +124,10 @@ def _ok_network(net: NetFacts) -> Finding:
 
 def _check_silent_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Finding:
     """Check a run on several nodes whose logs name no network."""
-    if ranks and not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
+    if ranks and _used_no_gpu(ranks, expected, net):
         evidence = "the run used no GPU, so NCCL and RCCL wrote nothing; gloo and MPI do not log their network"
         return Finding("network", State.UNKNOWN, evidence)
-    evidence, hint = "no line of NCCL or RCCL shows it", "run it with --debug net"
+    evidence, hint = "no line of NCCL or RCCL shows it", "" if expected.had_debug_net else "run it with --debug net"
     if expected.gpus and site.network.proof_lines:
         return Finding("network", State.FAIL, f"{evidence}, and the profile of {site.name} expects one", hint)
     return Finding("network", State.UNKNOWN, evidence, hint)
@@ -184,13 +186,21 @@ def _matches_proof_line(net: NetFacts, site: Site) -> bool:
     return any(re.search(pattern, line) for pattern in site.network.proof_lines for line in lines)
 
 
+def _used_no_gpu(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> bool:
+    """Return whether a run used no GPU: none was planned, or without a plan, no rank saw one; and NCCL wrote nothing.
+
+    The device files of a node may also be in a container without GPUs.
+    """
+    return not expected.gpus and not net.hosts and (expected.ranks > 0 or not any(each.gpus for each in ranks))
+
+
 def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> Finding | None:
     """Check the GPUs of each rank.
 
     Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them, and only lines
     of Lightning or PyTorch that it did not.
     """
-    if not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
+    if _used_no_gpu(ranks, expected, net):
         return None
     if not ranks:
         return _check_unused(ranks, expected, net) or Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")

@@ -61,10 +61,12 @@ def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int)
     else:
         evidence, verdict = verify_logs(session, runs, site=site, nodes=nodes)
     if all(each.state is State.UNKNOWN for each in verdict.findings):
+        expected = evidence.expected
+        may_log = not expected.had_debug_net and (expected.gpus or not expected.ranks)
         raise CheckFailed(
             "cannot verify the run: its logs contain no line about the network, GPUs or cores",
             evidence=" ".join(runs),
-            hint="run it with --debug net, which sets NCCL_DEBUG=INFO",
+            hint="run it with --debug net, which sets NCCL_DEBUG=INFO" if may_log else "see the output of the program",
         )
     return evidence, verdict
 
@@ -261,6 +263,7 @@ def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
         gpus=shape.gpus_per_node,
         own_gpus=_own_gpus(plan, shape),
         cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
+        had_debug_net=any(str(row.get("why", "")).startswith("--debug net") for row in _rows(plan.get("choices"))),
     )
 
 

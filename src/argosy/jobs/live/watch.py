@@ -26,7 +26,6 @@ from argosy.jobs.live.probe import (
     read_nodes,
 )
 from argosy.jobs.live.sources import open_source
-from argosy.slurm.calls import says_no_answer
 from argosy.slurm.states import ENDED, RUNNING
 
 IDLE_PERCENT = 2.0
@@ -109,9 +108,10 @@ class JobWatch:
         )
 
     def _explain(self, reply: Reply) -> JobView:
-        """Return the view if no node replied: the job ended, was requeued, or Slurm does not answer."""
-        if says_no_answer(reply.stderr):
-            return replace(self.view, problem="the Slurm controller does not answer")
+        """Return the view if no node replied: the job ended or was requeued, or its nodes or Slurm do not answer.
+
+        srun uses the same words for a node and for the controller that does not answer, so the controller is asked.
+        """
         view = self._source.ask(self.view)
         if view.kind != RUNNING:
             return view

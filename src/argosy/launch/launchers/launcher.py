@@ -395,24 +395,30 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     )
 
 
-def refuse_without_torch(launcher: str, image: Image, *, needed: bool) -> None:
-    """Refuse torchrun for an image that certainly does not contain torch: the job would fail after it waited.
+NEEDED = {"torchrun": ("torch", "PyTorch"), "ray": ("ray", "Ray")}
+"""Launcher -> the package that it needs, and its title."""
+
+
+def refuse_without_package(launcher: str, image: Image, *, needs_torch: bool) -> None:
+    """Refuse torchrun or Ray for an image that certainly does not contain it: the job would fail after it waited.
 
     Parameters
     ----------
-    needed
+    needs_torch
         Whether the command itself needs torch.
 
     Raises
     ------
     UsageError
-        If the image does not contain torch.
+        If the image does not contain the package.
     """
-    if not (needed or launcher == "torchrun") or not image.complete or "torch" in image.packages:
+    package, title = NEEDED.get("torchrun" if needs_torch else launcher, ("", ""))
+    if not package or not image.complete or package in image.packages:
         return
-    build = "add torch to its environment and build again"
+    build = f"add {package} to its environment and build again"
+    who = "benchmark" if needs_torch else f"{launcher} launcher"
     raise UsageError(
-        f"{'the benchmark' if needed else 'the torchrun launcher'} needs PyTorch, which this image does not contain",
-        evidence=f"{image.shown} lists all its {len(image.packages)} Python packages, and torch is not among them",
-        hint=f"{build}; or use another image" if needed else f"{build}; or use --launcher srun, mpi or none",
+        f"the {who} needs {title}, which this image does not contain",
+        evidence=f"{image.shown} lists all its {len(image.packages)} Python packages, and {package} is not among them",
+        hint=f"{build}; or use another image" if needs_torch else f"{build}; or use --launcher srun, mpi or none",
     )

@@ -93,7 +93,8 @@ END_FILE = "end.sh"
 OUTPUT_FILE = "first_output.sh"
 
 CORES = "@CORES@"
-"""Placeholder for the planned cores in ``end.sh``."""
+GPUS = "@GPUS@"
+"""Placeholders for the planned cores, and the planned GPUs of a node, in ``end.sh``."""
 
 PLACE = "@PLACE@"
 """Placeholder for the place in the messages of ``rank.sh``."""
@@ -135,15 +136,18 @@ def render_rank(image: str) -> str:
     return read_shell(DATA / RANK_FILE).replace(PLACE, quote(place)) + "\n"
 
 
-def render_end(cores: tuple[str, ...]) -> str:
+def render_end(cores: tuple[str, ...], *, gpus: int) -> str:
     """Render the script that runs at the end of each run.
 
     Parameters
     ----------
     cores
         The cores that each local rank is bound to, as range lists; empty if ranks are not bound.
+    gpus
+        The GPUs that each node should have; without any, device files and the logs of NCCL say nothing.
     """
-    return (DATA / END_FILE).read_text(encoding="utf-8").replace(CORES, " ".join(cores))
+    text = (DATA / END_FILE).read_text(encoding="utf-8")
+    return text.replace(CORES, " ".join(cores)).replace(GPUS, str(gpus))
 
 
 SIGNAL, GRACE = "USR2", 120

@@ -4,6 +4,7 @@
 set -u
 code=$1 wanted=$2 record=${0%/*} restart=${SLURM_RESTART_COUNT:-0}
 cores='@CORES@'
+gpus=@GPUS@
 printf '%s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODELIST" \
     "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" >> "$record/ends"
 
@@ -57,7 +58,7 @@ network=$(cat nccl-"$restart"-*.log 2> /dev/null | sed -n '
 used=$(cat nccl-"$restart"-*.log 2> /dev/null |
     sed -n 's/^\([^ :]*\):.* cudaDev [0-9]* .*busId \([0-9a-f]*\).*/\1 \2/p' | sort -u | wc -l)
 cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
-    -v cores="$cores" -v network="$network" -v used="$used" '
+    -v cores="$cores" -v network="$network" -v used="$used" -v requested="$gpus" '
     BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
     {
         split("", word)
@@ -81,6 +82,8 @@ cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v w
     }
     END {
         if (!ranks) exit
+        # A container without GPUs may show the device files of the node.
+        if (!requested && !used) most = 0
         said = "ranks: " ranks " of " wanted " on " nodes (nodes == 1 ? " node" : " nodes")
         if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
         if (most) {
