@@ -62,6 +62,7 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
     ("requirements", "code", "words"),
     [
         ("tinypgk\n", 7, ("no package 'tinypgk'", "check the spelling")),
+        ("-f ./none\nabsent\n", 7, ("1: --find-links ./none is ignored: no such folder", "no package 'absent'")),
         ("tinypkg==9\n", 7, ("tinypkg==9", "the index has no tinypkg==9")),
         ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "no compatible versions")),
         ("tinypkg\n", 0, ()),
@@ -69,7 +70,16 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
         (OTHER_PYTHON, 2, ("the base has Python 3.11.2; conda", "file:///nowhere")),
         ("tinypkg @@ 3\n", 2, ("requirements.txt:1",)),
     ],
-    ids=["unknown package", "unknown version", "conflict", "control", "YAML", "python", "requirement"],
+    ids=[
+        "unknown package",
+        "missing wheels",
+        "unknown version",
+        "conflict",
+        "control",
+        "YAML",
+        "python",
+        "requirement",
+    ],
 )
 def test_an_impossible_recipe_is_refused_with_the_names_involved(
     shop: Shop, requirements: str, code: int, words: tuple[str, ...]

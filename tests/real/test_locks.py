@@ -311,6 +311,17 @@ def test_no_secret_ends_in_image_lock_bundle_log_or_process_list(shop: Shop, ind
     assert digest_of(shop.folder / "x.sif") == digest_of(shop.folder / "y.sif")
 
 
+def test_diff_shows_what_steps_change_in_the_base(shop: Shop) -> None:
+    step = "rm /etc/passwd; echo x >> /etc/group; mkdir /data; touch /data/a /usr/lib/c"
+    for name, run in (("one", "true"), ("two", step)):
+        shop.write("argosy.toml", f'[image]\nbase = "{shop.base}"\nformat = "delta"\n[[step]]\nrun = "{run}"\n')
+        done = shop.argosy("build", "-o", f"{name}.sif")
+        assert done.code == 0, done.err
+    files = ["+ data", "~ etc/group", "- etc/passwd", "+ usr/lib/c"]
+    shown = shop.argosy("images", "diff", "one.sif", "two.sif").out.splitlines()
+    assert [line for line in shown if "argosy" not in line and "content" not in line] == files
+
+
 def test_diff_shows_the_packages_that_differ_between_two_images(shop: Shop) -> None:
     one = shop.build("tinypkg==1.0\n", out="one.sif")
     two = shop.build("tinypkg\nanother\n", out="two.sif")
