@@ -105,7 +105,8 @@ def exclude_bad_nodes(request: LaunchRequest, bad_nodes_of: Callable[[str], tupl
             continue
         if not (job.isascii() and job.isdigit()):
             raise UsageError(
-                f"invalid --exclude {name}: {job!r} is not a job number", hint="for example --exclude @12345"
+                f"invalid --exclude {name}: {job!r} is not a job number",
+                hint="give the number of the job, for example --exclude @12345; see 'argosy jobs --past 10'",
             )
         nodes = bad_nodes_of(job)
         names += nodes

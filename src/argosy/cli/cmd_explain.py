@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,12 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.names import names_run, resolve_name
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import Purpose
 from argosy.launch.resolve import prepare_launch
+from argosy.recipes.option_row import PROJECT_FILE
+from argosy.slurm.queries import is_job_id
 
 
 def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
@@ -48,11 +50,21 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
 
 
 def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
-    """Return the plan of a submitted job, by its number, or of a launch with these options."""
-    image = options["image"]
-    if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():
-        return kept_plan(session, image)
+    """Return the plan of a submitted job, or of a launch with these options."""
+    name = options["image"]
+    if not options["command"] and not Path(name).exists() and _means_submitted(session, name):
+        return kept_plan(session, resolve_name(session, name))
     return prepare_launch(request_of_options(session, **options), session, purpose=Purpose.SHOW)
+
+
+def _means_submitted(session: Session, name: str) -> bool:
+    """Return whether a text means a submitted job; a job of the project file precedes one with its name."""
+    project = Path(session.host.cwd, PROJECT_FILE)
+    if is_job_id(name) or not project.is_file():
+        return names_run(session, name)
+    from argosy.recipes.project_file import read_project
+
+    return name not in read_project(project).table.job and names_run(session, name)
 
 
 def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[list[str]]:
@@ -102,7 +114,7 @@ explain = json_option(
             params=[each for each in launch.params if each.name not in NOT_IN_EXPLAIN],
             callback=_explain,
             help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
-            "Takes the arguments of 'argosy launch', or the number of a submitted job; starts nothing.",
+            "Takes the arguments of 'argosy launch', or a submitted job (number, name or 'last'); starts nothing.",
         )
     )
 )

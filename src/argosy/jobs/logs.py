@@ -54,7 +54,8 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
     """
     files = _output_files(facts, rank)
     there = [file for file in files if can_read(file)]
-    if not there:
+    is_empty = facts.kind != ENDED and not any(Path(file).stat().st_size for file in there)
+    if not there or is_empty:
         raise _nothing(facts, files, facts.subject if rank is None else f"rank {rank} of {facts.subject}")
     if rank is not None and not _is_split(facts):
         yield from _of_rank(facts, there, rank)

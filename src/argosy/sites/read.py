@@ -83,7 +83,8 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         files = [
             str(each) for each in Path(name).parent.glob("*.toml") if each.name != "argosy.toml" and each.is_file()
         ]
-        near = " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
+        own = f"{name}.toml"
+        near = own if own in files else " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",

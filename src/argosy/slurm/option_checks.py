@@ -189,7 +189,9 @@ def _refuse_invalid_dependency(_option: str, value: str) -> None:
         jobs = part.removeprefix("afterok:")
         if not re.fullmatch(r"\d+(_\d+)?(\+\d+)?(:\d+(_\d+)?(\+\d+)?)*", jobs):
             raise UsageError(
-                f"invalid list of jobs {jobs!r}", evidence=f"--after {jobs}", hint="for example: --after 123:124"
+                f"invalid list of jobs {jobs!r}",
+                evidence=f"--after {jobs}",
+                hint="give the numbers of the jobs, for example --after 123:124; see 'argosy jobs'",
             )
 
 

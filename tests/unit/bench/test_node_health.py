@@ -126,8 +126,9 @@ def test_bad_nodes_of_a_job_are_excluded_beside_named_nodes() -> None:
 
 
 def test_only_a_job_number_can_follow_the_at_sign() -> None:
-    with pytest.raises(UsageError, match="'n1' is not a job number"):
-        exclude("@n1")
+    with pytest.raises(UsageError, match="'last' is not a job number") as refused:
+        exclude("@last")
+    assert refused.value.hint.startswith("give the number of the job")
 
 
 def test_if_no_node_answered_no_node_is_called_bad() -> None:

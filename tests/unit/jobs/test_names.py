@@ -15,10 +15,12 @@ from argosy.core.session import QuietReporter, Session
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
 from argosy.jobs.cancel import cancel_jobs
+from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import find_named, resolve_name
 from argosy.jobs.record import CANCELLED
 from argosy.launch.interactive import attach
+from argosy.launch.submit import write_record
 from tests.unit.machines import make_host, make_session
 
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
@@ -273,6 +275,24 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ask(*words: str) -> Result:
     return CliRunner().invoke(app, words)
+
+
+def test_explain_accepts_a_name_and_last_unless_the_project_has_that_job(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    shape = Shape(1, 1)
+    plan = LaunchPlan("train", "kept", "slurm", "x.sif", "", shape, "", (), (), ("id",))
+    folder = state / "runs/20260102-030401-123456-abcd"
+    write_record(plan, folder, make_session(state))
+    (folder / "submitted.json").write_text('{"job": "7"}')
+    for name in ("7", "last", "train"):
+        assert ask("explain", name).output.startswith("train: 1 rank on 1 node, site kept\n"), name
+    assert "no command to launch" in str(ask("explain", "trian").exception)
+    Path("argosy.toml").write_text('[job.train]\nimage = "bare:"\ncommand = ["ls"]\n')
+    assert "site kept" not in ask("explain", "train").output
+    assert "site kept" in ask("explain", "last").output
 
 
 def test_logs_show_report_and_diff_accept_a_name(state: Path, tmp_path: Path) -> None:

@@ -184,6 +184,16 @@ def test_each_task_of_an_array_is_printed_under_its_files_name(tmp_path: Path) -
     assert said == f"==> {zero} <==\na\n==> {two} <==\nc\n==> 1 more has written nothing yet <==\n"
 
 
+def test_an_empty_output_is_reported_like_one_that_does_not_exist_yet(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+    facts, said = facts_of(str(output), tmp_path), "job 7 has written nothing yet"
+    for _ in range(2):
+        with pytest.raises(UsageError, match=said):
+            next(read_output(facts))
+        output.touch()
+    assert list(read_output(replace(facts, kind="ended"))) == []
+
+
 @pytest.mark.parametrize("pattern", ["%x-%A_%a.out", "%x-%j.out", "[%x]-%3a.out"])
 def test_outputs_of_an_array_are_found_after_slurm_forgot_it(pattern: str, tmp_path: Path) -> None:
     record = array_record(tmp_path)

@@ -31,7 +31,7 @@ from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, Option
-from argosy.sites.read import DATA, read_site, read_table, search_path, site_names
+from argosy.sites.read import DATA, find_profile, read_site, read_table, search_path, site_names
 from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
 
@@ -560,3 +560,11 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('name = "x"\ntitle = "X"\n', encoding="utf-8-sig")
     assert read_site(str(file)).name == "x"
+
+
+def test_a_profile_in_the_folder_is_suggested_for_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text(LEAST)
+    with pytest.raises(SiteError, match="unknown site 'my'") as caught:
+        find_profile("my", (DATA,))
+    assert caught.value.hint == "did you mean my.toml?"
