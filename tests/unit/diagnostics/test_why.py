@@ -254,6 +254,18 @@ def test_a_rank_that_was_killed_is_the_cause_of_what_the_others_print(tmp_path: 
     assert explained.end == "rank 1 on node2 failed first (code 137, signal 9)"
 
 
+def test_a_rank_that_ends_without_a_word_is_the_cause_of_the_end_of_the_others(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(
+        "srun: error: node2: task 1: Exited with exit code 5\nsrun: Terminating StepId=7.0\n"
+        "slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-29T12:00:00 ***\n"
+        "srun: error: node1: task 0: Terminated\nargosy: rank 1 on node2 failed first (code 5)\n"
+    )
+    (error,) = explain_log(make_session(tmp_path), str(log)).errors
+    assert error.cause.startswith("rank 1 on node2 failed first (code 5), without an error that is known")
+    assert "argosy logs JOB --rank R" in error.fix
+
+
 def test_an_explanation_has_no_name_that_its_pattern_does_not_fill() -> None:
     for known in SIGNATURES:
         names = re.findall(r"\{([a-z]+)\}", " ".join((known.cause, *known.often, known.fix)))

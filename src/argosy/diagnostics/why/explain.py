@@ -17,7 +17,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.why.find import KnownError, find_errors
+from argosy.diagnostics.why.find import OF_LAUNCHERS, OF_OTHERS, KnownError, find_errors
 from argosy.diagnostics.why.lines import text_of_last_job
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
@@ -96,6 +96,12 @@ SILENT_ENDS = {128 + signal.SIGKILL: "killed", 128 + signal.SIGSEGV: "segfault",
 """The symptom for the exit code of a rank that a signal ended; such a rank prints nothing itself."""
 
 
+ENDED_BY_OTHERS = 128 + signal.SIGTERM
+"""Exit code of a rank that the launcher ended because another one had failed."""
+
+SILENT_RANK = "read the last lines of that rank (argosy logs JOB --rank R), and where its program exits with this code"
+
+
 class Explained(msgspec.Struct, frozen=True):
     """A log, its known errors, and how the job ended or which rank failed first."""
 
@@ -149,6 +155,10 @@ def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool
     """Find the known errors; if a signal ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures, is_running=is_running)
     first = find_first_failure(text_of_last_job(text))
+    silent = first and first.code not in {ENDED_BY_OTHERS, *SILENT_ENDS}
+    if first and silent and all(each.name in (*OF_OTHERS, *OF_LAUNCHERS) for each in found):
+        cause = f"{first.text}, without an error that is known; the other ranks were ended then"
+        return tuple(replace(each, cause=cause, fix=SILENT_RANK, often=()) for each in found[:1])
     symptom = SILENT_ENDS.get(first.code) if first else None
     if symptom is None or any(each.level not in {"symptom", *HARMLESS_LEVELS} for each in found):
         return found
