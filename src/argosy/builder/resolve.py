@@ -86,7 +86,7 @@ NO_PATH = Path()
 """Placeholder for a missing output."""
 
 
-ARCHIVES = frozenset({Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
+IMAGES = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
 """Images that users of other tools pass as the source of a build."""
 
 
@@ -184,7 +184,7 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
                 missing.hint = _hint_for_missing(file)
             raise missing
         found = identify_file(cwd / file)
-        if found.kind in ARCHIVES:
+        if found.kind in IMAGES:
             raise UsageError(
                 f"{source} is an image, not a list of packages",
                 evidence=f"it is {found.description}",

@@ -42,6 +42,7 @@ from argosy.launch.image_checks import (
     note_missing_program,
     refuse_missing_import,
 )
+from argosy.launch.launchers.launcher import NEEDED
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
@@ -158,7 +159,8 @@ def _check_program(
     """
     if not request.no_check:
         refuse_unknown_program(request.command, container.entry)
-        refuse_without_python(request.launcher, container.entry)
+        if request.launcher in NEEDED:
+            refuse_without_python(request.launcher, container.entry)
         if target.is_job:
             refuse_without_shell(container.entry)
     if purpose is not Purpose.START:

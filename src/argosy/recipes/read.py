@@ -47,9 +47,6 @@ UNDERSTOOD = (
 
 POETRY = "poetry.lock"
 
-IMAGES = (".sif", ".sqsh", ".sqfs", ".squashfs")
-"""Suffixes of images."""
-
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
 
@@ -111,9 +108,6 @@ def _read_part(path: str, reading: _Reading) -> Part:
     for read in (_read_lock, _read_project):
         if part := read(bare, extras, reading):
             return part
-    if name.endswith(IMAGES):
-        hint = f"to add packages to it, write: --base {quote(path)}"
-        raise UsageError(f"{path} is an image, not an environment file", hint=hint)
     if name in NOT_YET:
         kind, _, hint = NOT_YET[name].partition(": ")
         raise UsageError(f"cannot read {path}: Argosy does not support {kind}", hint=hint)

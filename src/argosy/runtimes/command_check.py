@@ -22,9 +22,6 @@ BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set",
 PYTHON = frozenset({"python", "python3"})
 """Programs of each environment that contains Python packages."""
 
-OF_PYTHON = frozenset({"torchrun", "ray"})
-"""Launchers that are Python programs."""
-
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
 
@@ -278,8 +275,8 @@ def refuse_without_shell(entry: Entry) -> None:
 
 
 def refuse_without_python(launcher: str, entry: Entry) -> None:
-    """Refuse an image without Python for a launcher that needs it; errors as `refuse_unknown_program`."""
-    if launcher in OF_PYTHON and _lacks(("python", "python3"), entry):
+    """Refuse an image without Python for a launcher that is a Python program; errors as `refuse_unknown_program`."""
+    if _lacks(("python", "python3"), entry):
         raise UsageError(
             f"--launcher {launcher} needs Python, which this image does not contain",
             evidence=f"no folder of {entry.image.shown} has an executable file python or python3",

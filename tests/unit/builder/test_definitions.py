@@ -905,3 +905,10 @@ def test_nothing_to_build_names_the_environment_file_of_this_folder(tmp_path: Pa
     with pytest.raises(UsageError, match="nothing to build") as refused:
         apply_project_file(BuildRequest((), "", NO_PATH), replace(HOST, cwd=str(tmp_path)))
     assert refused.value.hint == "for example: argosy build pyproject.toml -o my.sif"
+
+
+def test_an_image_among_the_sources_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "my.sqsh").write_bytes(b"hsqs" + bytes(92))
+    with pytest.raises(UsageError, match="is an image, not a list of packages") as caught:
+        complete_request(BuildRequest((Path("my.sqsh"),), "", Path("x.sif")), make_host(cwd=str(tmp_path)))
+    assert "--base my.sqsh" in caught.value.hint

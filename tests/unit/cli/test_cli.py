@@ -292,7 +292,7 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("run", "x.sif", "-B", "/:/data:RO", "--", "ls"), "the option is ro or rw"),
         (("run", "x.sif", "--bind", "--", "ls"), "-> the value of --bind is missing\n"),
         (("launch", "x.sif", "--account", "--", "ls"), "-> the value of --account is missing\n"),
-        (("run", "bare:", "--with", "", "--", "ls"), "the value of --with is empty\n"),
+        (("run", "bare:", "--with", " ", "--", "ls"), "the name of a package is empty\n"),
         (("images", "info", "ubuntu"), "in a registry: docker://ubuntu\n"),
         (
             ("run", "x.sif", "\u2014gpu", "none", "--", "true"),

@@ -114,7 +114,6 @@ def test_an_image_without_a_shell_or_python_is_refused(tmp_path: Path, image: Im
     refuse_without_shell(entry_of(pack(tmp_path / "with")))
     refuse_without_python("torchrun", entry_of(image))
     without = entry_of(pack(tmp_path / "without", "-e", "usr/bin/python", "usr/bin/python3"))
-    refuse_without_python("srun", without)
     with pytest.raises(UsageError, match="--launcher torchrun needs Python"):
         refuse_without_python("torchrun", without)
 

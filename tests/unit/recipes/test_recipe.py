@@ -306,12 +306,6 @@ def test_a_file_with_an_unknown_name_is_recognised_by_its_text(tmp_path: Path, t
     assert hint in caught.value.hint
 
 
-def test_an_image_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is an image") as caught:
-        read_recipe(["my.sif"], cwd=tmp_path)
-    assert caught.value.hint.endswith("--base my.sif")
-
-
 def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
     write(tmp_path, environment_yml="dependencies: []\n")
     with pytest.raises(UsageError) as caught:

@@ -253,7 +253,7 @@ def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, tar
     assert plan_binds(ContainerRequest(binds=(parse_bind(text),), contain=True), host) == (Bind(source, target),)
 
 
-@pytest.mark.parametrize("text", ["~/data:/data", "~", "$SCRATCH/x:/x", "/work/${USER}/x"])
+@pytest.mark.parametrize("text", ["~/data:/data", "~", "$SCRATCH/x:/x", "/project/${USER}/x"])
 def test_a_source_that_only_a_shell_would_expand_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid bind mount") as caught:
         parse_bind(text)
