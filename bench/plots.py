@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from argosy.core.plots import Line, LinePlot, Plot, Point, RowPlot
-from argosy.core.plots import Row as Bar
+from argosy.core.plots import LinePlot, Plot, PlotLine, PlotRow, Point, RowPlot
 from bench.records import Row
 
 Rows = Mapping[str, Row]
@@ -27,7 +26,7 @@ def plot_parts(rows: Sequence[Row]) -> dict[str, Plot]:
     return {part: plot for part, plot in plots.items() if plot is not None}
 
 
-def _bars(rows: Rows, groups: Mapping[str, Names], key: str) -> tuple[Bar, ...]:
+def _bars(rows: Rows, groups: Mapping[str, Names], key: str) -> tuple[PlotRow, ...]:
     """Return the bars of groups of rows.
 
     Parameters
@@ -43,9 +42,9 @@ def _bars(rows: Rows, groups: Mapping[str, Names], key: str) -> tuple[Bar, ...]:
     )
 
 
-def _bar(row: Row, name: str, group: str) -> Bar:
+def _bar(row: Row, name: str, group: str) -> PlotRow:
     several = row.runs > 1
-    return Bar(
+    return PlotRow(
         name,
         row.value,
         row.low if several else None,
@@ -111,7 +110,7 @@ def _growth(rows: Rows) -> Plot | None:
     for script, name in SCRIPTS.items():
         found = {key.removeprefix(f"growth.{script}."): row for key, row in rows.items()}
         points = [Point(int(nodes), row.value, row.low, row.high) for nodes, row in found.items() if nodes.isdigit()]
-        lines.append(Line(name, tuple(points)))
+        lines.append(PlotLine(name, tuple(points)))
     if not all(line.points for line in lines):
         return None
     return LinePlot("From sbatch to the last rank, all nodes on one machine", "nodes", "seconds", tuple(lines))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from argosy.bench.result import BenchResult, Figure, Kind
+from argosy.bench.result import BenchKind, BenchResult, Figure
 from argosy.bench.show import render_html
 from argosy.core.plots import BACK, DARK
 from argosy.core.records import replace
@@ -71,7 +71,7 @@ def test_the_report_in_a_real_browser(browser: Any, tmp_path: Path, scheme: str,
 @pytest.mark.parametrize(("scheme", "width"), MODES)
 def test_a_plot_has_contrast_in_both_modes(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
     figures = (Figure(HOSTILE, HOSTILE, "s", 2.5, 2.4, 2.7, each=(2.4, 2.5, 2.7)),)
-    results = (BenchResult(Kind.SETTINGS, HOSTILE, HOSTILE, figures, notes=(HOSTILE,)),)
+    results = (BenchResult(BenchKind.SETTINGS, HOSTILE, HOSTILE, figures, notes=(HOSTILE,)),)
     for name, shown in (("settings", results), ("collectives", (MEASURED,))):
         file = tmp_path / f"{name}.html"
         file.write_text(render_html(shown, HOSTILE), encoding="utf-8")

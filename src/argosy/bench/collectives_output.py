@@ -49,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True):
     """For example ``all_reduce``; empty if the benchmark did not print it."""
 
 
-class Bandwidth(msgspec.Struct, frozen=True):
+class SizeBandwidth(msgspec.Struct, frozen=True):
     """The bandwidth of one message size."""
 
     size: int
@@ -69,7 +69,7 @@ class CollectivesOutput(msgspec.Struct, frozen=True):
 
     operation: str
     nodes: int
-    rows: tuple[Bandwidth, ...]
+    rows: tuple[SizeBandwidth, ...]
 
 
 def parse_collectives(text: str) -> CollectivesOutput | None:
@@ -86,9 +86,9 @@ def parse_collectives(text: str) -> CollectivesOutput | None:
     )
 
 
-def _own_rows(text: str) -> list[Bandwidth]:
+def _own_rows(text: str) -> list[SizeBandwidth]:
     return [
-        Bandwidth(
+        SizeBandwidth(
             int(float(size) * UNITS[unit]), float(time) * MILLI, float(algorithm), float(bus),
             float(low or bus), float(high or bus),
         )
@@ -96,9 +96,9 @@ def _own_rows(text: str) -> list[Bandwidth]:
     ]  # fmt: skip
 
 
-def _nccl_rows(text: str) -> list[Bandwidth]:
+def _nccl_rows(text: str) -> list[SizeBandwidth]:
     return [
-        Bandwidth(int(size), float(time) * MICRO, float(algorithm), float(bus), float(bus), float(bus))
+        SizeBandwidth(int(size), float(time) * MICRO, float(algorithm), float(bus), float(bus), float(bus))
         for size, time, algorithm, bus in NCCL_ROW.findall(text)
     ]
 

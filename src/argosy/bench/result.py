@@ -28,7 +28,7 @@ LEAST_ROUNDS = 6
 LEAST_FOR_QUARTILES = 4
 
 
-class Kind(StrEnum):
+class BenchKind(StrEnum):
     """The benchmark that made a result."""
 
     COLLECTIVES = "collectives"
@@ -65,7 +65,7 @@ class Figure(msgspec.Struct, frozen=True):
 class BenchResult(msgspec.Struct, frozen=True):
     """The result of a benchmark."""
 
-    kind: Kind
+    kind: BenchKind
     label: str
     """Its source: ``job 12``, ``jobs 12 to 16`` or a file."""
     title: str

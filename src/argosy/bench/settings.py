@@ -47,7 +47,7 @@ class Variant(msgspec.Struct, frozen=True):
     variables: tuple[Variable, ...] = ()
 
 
-class Run(msgspec.Struct, frozen=True):
+class ComparedRun(msgspec.Struct, frozen=True):
     """One run: round and variant, the exit code, and the value to compare; None if the program printed none."""
 
     round: int
@@ -170,15 +170,15 @@ def render_job(
     return "\n".join(lines) + "\n" + LOOP.read_text(encoding="utf-8")
 
 
-def parse_runs(text: str) -> tuple[Run, ...]:
+def parse_runs(text: str) -> tuple[ComparedRun, ...]:
     """Return the runs in a file of runs; other lines are ignored."""
     return tuple(
-        Run(int(number), int(variant), int(code), parse_float(value))
+        ComparedRun(int(number), int(variant), int(code), parse_float(value))
         for number, variant, code, value in RUN_LINE.findall(text)
     )
 
 
-def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[VariantResult, ...]:
+def compare(variants: Sequence[str], runs: Sequence[ComparedRun]) -> tuple[VariantResult, ...]:
     """Compare each variant with the first one."""
     values: list[dict[int, float]] = [{} for _ in variants]
     for run in runs:
@@ -191,7 +191,7 @@ def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[VariantResult
     )
 
 
-def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[Run, ...], str]:
+def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[ComparedRun, ...], str]:
     """Return the names of the variants, the runs in a record, and the name of the compared value.
 
     Raises

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from argosy.bench.result import ALGORITHM, BUS, GBIT, BenchResult, Figure, Kind
+from argosy.bench.result import ALGORITHM, BUS, GBIT, BenchKind, BenchResult, Figure
 from argosy.core.pages import page_templates
-from argosy.core.plots import Level, Line, LinePlot, Plot, Point, Row, RowPlot, draw, number, size_label
+from argosy.core.plots import Level, LinePlot, Plot, PlotLine, PlotRow, Point, RowPlot, draw, number, size_label
 from argosy.core.render import align_rows, count
 from argosy.version import VERSION
 
@@ -24,7 +24,7 @@ Cells = tuple[str, ...]
 def _table_of(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
     """Return the rows of a table, the head first: one row for each value of each result, comparable ones together."""
     head: Cells
-    if results[0].kind is Kind.COLLECTIVES:
+    if results[0].kind is BenchKind.COLLECTIVES:
         rows = _nodes_rows(results) if _over_nodes(results) else _size_rows(results)
         head = ("nodes", "message", "result", "bus GB/s", "bus Gb/s", "spread", "algorithm GB/s", "algorithm Gb/s")
     else:
@@ -72,7 +72,7 @@ def _plain_rows(results: Sequence[BenchResult]) -> Iterator[Cells]:
         for result in results:
             figure = next((each for each in result.figures if each.key == key), None)
             if figure:
-                what = f"{figure.name}, {_at_once(figure.at_once)}" if result.kind is Kind.STARTUP else figure.name
+                what = f"{figure.name}, {_at_once(figure.at_once)}" if result.kind is BenchKind.STARTUP else figure.name
                 value = f"{number(figure.value)} {figure.unit}".rstrip()
                 yield what, figure.quantity, result.label, value, _spread(figure), _ratio(figure, first)
                 first = first or figure
@@ -125,7 +125,7 @@ def notes(results: Sequence[BenchResult]) -> list[str]:
 
 def plots_of(results: Sequence[BenchResult]) -> tuple[Plot, ...]:
     """Return the plots of results."""
-    if results[0].kind is not Kind.COLLECTIVES:
+    if results[0].kind is not BenchKind.COLLECTIVES:
         return tuple(_row_plots(results))
     by_size = _size_plot(results)
     return (_nodes_plot(results), by_size) if _over_nodes(results) else (by_size,)
@@ -142,11 +142,11 @@ def _nodes_plot(results: Sequence[BenchResult]) -> Plot:
         for quantity in (BUS, ALGORITHM) if len(results) == 1 else (BUS,):
             peaks = [(nodes, result.peak(nodes, quantity)) for nodes in result.node_counts]
             points = tuple(_point(nodes, peak) for nodes, peak in peaks if peak)
-            lines.append(Line(f"{quantity}, {result.label}" if len(results) > 1 else quantity, points))
+            lines.append(PlotLine(f"{quantity}, {result.label}" if len(results) > 1 else quantity, points))
     expected = results[0].expected
     known = tuple(Point(nodes, expected[nodes]) for nodes in results[0].node_counts if nodes in expected)
     if known:
-        lines.append(Line("bus bandwidth, expected by the profile", known))
+        lines.append(PlotLine("bus bandwidth, expected by the profile", known))
     return LinePlot(f"{results[0].title}: bandwidth over nodes", "nodes", "GB/s", tuple(lines))
 
 
@@ -157,7 +157,9 @@ def _size_plot(results: Sequence[BenchResult]) -> Plot:
             figures = [each for each in result.figures if each.quantity == BUS and each.nodes in (0, nodes)]
             several = (result.label,) if len(results) > 1 else ()
             name = ", ".join((*several, count(nodes, "node"))) if nodes else result.label
-            lines.append(Line(name, tuple(_point(each.size, each) for each in sorted(figures, key=lambda x: x.size))))
+            lines.append(
+                PlotLine(name, tuple(_point(each.size, each) for each in sorted(figures, key=lambda x: x.size)))
+            )
     counts = {nodes for result in results for nodes in result.node_counts}
     expected = [(nodes, speed) for nodes, speed in sorted(results[0].expected.items()) if nodes in counts]
     levels = tuple(Level(f"expected, {count(nodes, 'node')}", speed) for nodes, speed in expected)
@@ -172,10 +174,10 @@ def _row_plots(results: Sequence[BenchResult]) -> Iterator[Plot]:
     for quantity in dict.fromkeys(figure.quantity for result in results for figure in result.figures):
         pairs = [(r, figure) for r in results for figure in r.figures if figure.quantity == quantity]
         title, total = f"{results[0].title}: {quantity}", len(pairs)
-        middle: tuple[Row, ...] = ()
-        if results[0].kind is Kind.NODES:
+        middle: tuple[PlotRow, ...] = ()
+        if results[0].kind is BenchKind.NODES:
             median = statistics.median(figure.value for _, figure in pairs)
-            middle = (Row(f"median of {total} device(s)", median, accent=False),)
+            middle = (PlotRow(f"median of {total} device(s)", median, accent=False),)
             pairs = sorted(pairs, key=lambda pair: pair[1].value)[:MOST_DEVICES]
             title += f", the slowest {MOST_DEVICES} of {total}" if total > MOST_DEVICES else ""
         else:
@@ -186,11 +188,11 @@ def _row_plots(results: Sequence[BenchResult]) -> Iterator[Plot]:
         yield RowPlot(title, pairs[0][1].unit or quantity, (*middle, *rows))
 
 
-def _bar(result: BenchResult, figure: Figure, *, several: bool) -> Row:
+def _bar(result: BenchResult, figure: Figure, *, several: bool) -> PlotRow:
     point = _point(0, figure)
-    group = _at_once(figure.at_once) if result.kind is Kind.STARTUP else ""
+    group = _at_once(figure.at_once) if result.kind is BenchKind.STARTUP else ""
     name = f"{figure.name}, {result.label}" if several else figure.name
-    return Row(name, figure.value, point.low, point.high, figure.each, group=group)
+    return PlotRow(name, figure.value, point.low, point.high, figure.each, group=group)
 
 
 def render_html(results: Sequence[BenchResult], command: str) -> str:

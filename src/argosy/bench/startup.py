@@ -65,7 +65,7 @@ class StartupRequest(msgspec.Struct, frozen=True):
     """Whether file-system calls are counted."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class StartCase(msgspec.Struct, frozen=True):
     """One way to start the program."""
 
     name: str
@@ -78,7 +78,7 @@ class Case(msgspec.Struct, frozen=True):
     Empty if paths in the container name these files, too (unpacked trees)."""
 
 
-class Figure(msgspec.Struct, frozen=True):
+class StartFigure(msgspec.Struct, frozen=True):
     """Milliseconds of one case: median and quartiles."""
 
     case: str
@@ -107,7 +107,7 @@ class StartupReport(msgspec.Struct, frozen=True):
     prefix: str
     runtime: str
     code: str
-    figures: tuple[Figure, ...]
+    figures: tuple[StartFigure, ...]
     calls: tuple[Calls, ...]
     notes: tuple[str, ...] = ()
     """Cases that could not be measured, with the reason."""
@@ -126,7 +126,7 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
     with work_folder(session.work_parent()) as work:
         target = _open_target(request, work, session)
         found = list(_find_cases(target, session))
-        cases = [case for case in found if isinstance(case, Case)]
+        cases = [case for case in found if isinstance(case, StartCase)]
         notes = [note for note in found if isinstance(note, str)]
         with session.step("start", f"{len(cases)} cases, alternately"):
             seconds = _measure(request, cases, work, session)
@@ -140,7 +140,7 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
 
 
 def _measure(
-    request: StartupRequest, cases: Sequence[Case], work: Path, session: Session
+    request: StartupRequest, cases: Sequence[StartCase], work: Path, session: Session
 ) -> Mapping[str, Mapping[str, list[float]]]:
     task = {"cases": [asdict(case) for case in cases], "at_once": request.at_once, "cold": request.cold}
     argv = (sys.executable, str(PROGRAM), str(work / "said"))
@@ -149,15 +149,15 @@ def _measure(
     return seconds
 
 
-def _figures(name: str, measured: Mapping[str, list[float]]) -> Iterator[Figure]:
+def _figures(name: str, measured: Mapping[str, list[float]]) -> Iterator[StartFigure]:
     for key, seconds in measured.items():
         values = [each * MILLI for each in seconds]
         low, high = quartiles(values)
         at_once = 0 if key == "cold" else int(key)
-        yield Figure(name, at_once, statistics.median(values), low, high, len(values), tuple(values))
+        yield StartFigure(name, at_once, statistics.median(values), low, high, len(values), tuple(values))
 
 
-def _trace(case: Case, log: Path, session: Session) -> Calls:
+def _trace(case: StartCase, log: Path, session: Session) -> Calls:
     options = ("-f", "--seccomp-bpf", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o", str(log))
     command = Command(("strace", *options, *case.words), env=case.env)
     run_checked(session.runner, command, doing=f"counting the calls of {case.name}")
@@ -187,7 +187,7 @@ def render_table(report: StartupReport) -> str:
     return "\n".join([title, "", *align_rows(rows), *(["", *report.notes] if report.notes else [])])
 
 
-def _milliseconds(figure: Figure | None) -> str:
+def _milliseconds(figure: StartFigure | None) -> str:
     return f"{figure.median:.1f} ({figure.low:.1f}-{figure.high:.1f})" if figure else ""
 
 
@@ -238,7 +238,7 @@ def _open_target(request: StartupRequest, work: Path, session: Session) -> _Benc
     return _BenchTarget(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
 
 
-def _find_cases(target: _BenchTarget, session: Session) -> Iterator[Case | str]:
+def _find_cases(target: _BenchTarget, session: Session) -> Iterator[StartCase | str]:
     """Yield each requested case, or the reason why it cannot be measured."""
     makers = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper}
     for name, make in makers.items():
@@ -250,8 +250,8 @@ def _code(target: _BenchTarget) -> tuple[str, ...]:
     return ("-c", target.request.code)
 
 
-def _wrapper(target: _BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - one signature for all cases
-    return Case(WRAPPER, _wrapper_words(target), target.env, _files(target), target.place)
+def _wrapper(target: _BenchTarget, session: Session) -> StartCase | str:  # noqa: ARG001 - one signature for all cases
+    return StartCase(WRAPPER, _wrapper_words(target), target.env, _files(target), target.place)
 
 
 def _wrapper_words(target: _BenchTarget) -> tuple[str, ...]:
@@ -276,11 +276,11 @@ def _container(target: _BenchTarget) -> tuple[str, ...] | str:
     return ("bwrap", *words, "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp")  # noqa: S108
 
 
-def _runtime(target: _BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - one signature for all cases
+def _runtime(target: _BenchTarget, session: Session) -> StartCase | str:  # noqa: ARG001 - one signature for all cases
     container = _container(target)
     if isinstance(container, str):
         return f"{RUNTIME}: {container}"
-    return Case(
+    return StartCase(
         RUNTIME, (*container, target.target, *_code(target)), target.env, _files(target), str(target.request.prefix)
     )
 
@@ -293,7 +293,7 @@ cat /proc/$$/environ > {folder}/environment
 """
 
 
-def _line(target: _BenchTarget, session: Session) -> Case | str:
+def _line(target: _BenchTarget, session: Session) -> StartCase | str:
     """Return the command line and variables with which the wrapped command executes the runtime."""
     if target.version.runtime == "bwrap":
         return f"{LINE}: under bubblewrap, a wrapped command starts more than one program"
@@ -309,14 +309,14 @@ def _line(target: _BenchTarget, session: Session) -> Case | str:
         return f"{LINE}: the wrapped command does not search {target.version.runtime} on PATH"
     words, variables = (_read_texts(folder / name) for name in ("words", "environment"))
     env = dict(text.partition("=")[::2] for text in (each.replace(f"{folder}:", "") for each in variables))
-    return Case(LINE, (runtime, *words), env, _files(target), target.place)
+    return StartCase(LINE, (runtime, *words), env, _files(target), target.place)
 
 
 def _read_texts(file: Path) -> list[str]:
     return os.fsdecode(file.read_bytes()).removesuffix("\0").split("\0")
 
 
-def _bare(target: _BenchTarget, session: Session) -> Case | str:
+def _bare(target: _BenchTarget, session: Session) -> StartCase | str:
     """Run the environment from its unpacked files, with its own Python or the host's of the same version."""
     tree = _layer(target, session)
     packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
@@ -331,7 +331,7 @@ def _bare(target: _BenchTarget, session: Session) -> Case | str:
     program = program or _host_python(name)
     if not program:
         return f"{BARE}: there is no {name} on this machine"
-    return Case(BARE, (*program, *_code(target)), env, (str(packages),), str(tree))
+    return StartCase(BARE, (*program, *_code(target)), env, (str(packages),), str(tree))
 
 
 def _python_of_base(target: _BenchTarget, name: str) -> tuple[str, ...]:

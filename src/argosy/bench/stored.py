@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.bench import settings
 from argosy.bench.collectives_output import CollectivesOutput, Measured, parse_bandwidth, parse_collectives
-from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchResult, Figure, Kind, quartiles
+from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchKind, BenchResult, Figure, quartiles
 from argosy.bench.startup import CASES, StartupReport
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json
@@ -145,9 +145,9 @@ def _parse_result(text: str, nodes: int = 0) -> BenchResult | None:
             for quantity, (value, unit) in test.figures.items()
         )
         faults = tuple(f"{test.host} {test.device}: {fault}" for test in tests for fault in test.faults)
-        return BenchResult(Kind.NODES, "", "test of each node", figures, notes=faults)
+        return BenchResult(BenchKind.NODES, "", "test of each node", figures, notes=faults)
     if table := parse_collectives(text):
-        return BenchResult(Kind.COLLECTIVES, "", table.operation or "bandwidth", tuple(_bandwidths(table, nodes)))
+        return BenchResult(BenchKind.COLLECTIVES, "", table.operation or "bandwidth", tuple(_bandwidths(table, nodes)))
     return None
 
 
@@ -167,7 +167,9 @@ def _of_settings(past: PastJob) -> BenchResult:
     unit = "s" if what == settings.SECONDS else ""
     figures = tuple(_spread_figure(name, what, unit, each) for name, each in values.items() if each)
     failed = tuple(f"{name}: no run succeeded" for name, each in values.items() if not each)
-    return BenchResult(Kind.SETTINGS, f"job {past.id}", what, figures, past.site, past.submitted[:10], notes=failed)
+    return BenchResult(
+        BenchKind.SETTINGS, f"job {past.id}", what, figures, past.site, past.submitted[:10], notes=failed
+    )
 
 
 def _spread_figure(name: str, quantity: str, unit: str, values: Sequence[float]) -> Figure:
@@ -183,7 +185,7 @@ def startup_result(report: StartupReport, label: str = "") -> BenchResult:
         for each in report.figures
     )
     title = f"python -c {report.code!r} by {report.runtime}"
-    return BenchResult(Kind.STARTUP, label or report.prefix, title, figures, notes=report.notes)
+    return BenchResult(BenchKind.STARTUP, label or report.prefix, title, figures, notes=report.notes)
 
 
 def _of_file(path: Path) -> tuple[BenchResult, ...]:

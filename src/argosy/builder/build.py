@@ -22,7 +22,7 @@ from argosy.builder.output.assemble import (
 )
 from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
+from argosy.builder.records import BuildReport, BuildRequest, StepTimes, measure_cost
 from argosy.builder.resolve import refuse_no_output, resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.process import Command
@@ -60,7 +60,7 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
     if report := report_finished_output(request, context.inputs):
         return report
     refuse_output(request.output, request.form, force=request.force)
-    clock = Clock(session)
+    clock = StepTimes(session)
     for used in CACHES:
         pin_entry(session.paths.cache, used, waiting=session.waiting)
     # Another build may write the output while this one waits for the lock, so it is checked again.
@@ -70,7 +70,7 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
         return build(plan_build(context), clock)
 
 
-def build(plan: BuildPlan, clock: Clock) -> BuildReport:
+def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
     """Carry out a plan: install the layer, write the image, and report.
 
     Raises
@@ -116,7 +116,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
 
 
 def _report(
-    request: BuildRequest, base: Base, lock: Lock, layer: InstalledLayer, size: int, clock: Clock
+    request: BuildRequest, base: Base, lock: Lock, layer: InstalledLayer, size: int, clock: StepTimes
 ) -> BuildReport:
     program = "python" if lock.python else "COMMAND"
     reference = name_base_for_use(lock)

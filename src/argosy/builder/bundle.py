@@ -33,7 +33,7 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.installer import BUILT_WHEELS
 from argosy.builder.python.pins import package_of
 from argosy.builder.python.torch_index import INDEX, OPTION
-from argosy.builder.records import BuildReport, BuildRequest, Clock
+from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.builder.resolve import resolve_build
 from argosy.builder.steps import name_of_digest
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
@@ -154,7 +154,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
         _refuse_outside(context.inputs.project)
     refuse_existing(request.output, force=request.force)
     refuse_unwritable_folder(request.output.parent)
-    plan, clock = plan_build(context), Clock(session)
+    plan, clock = plan_build(context), StepTimes(session)
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)
         with clock.step("bundle", "base, packages and lock") as step:

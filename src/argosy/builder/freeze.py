@@ -36,7 +36,7 @@ from argosy.images.squashfs.superblock import Source
 from argosy.images.tree_digests import Entries, describe_entries, is_removal
 from argosy.images.unpack import find_known, unpack_source
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
-from argosy.recipes.relock import Change, compare_locks
+from argosy.recipes.relock import LockChange, compare_locks
 from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
 
@@ -235,7 +235,7 @@ class FileChange(msgspec.Struct, frozen=True):
 class ImageDifference(msgspec.Struct, frozen=True):
     """Report the differences between two images."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[LockChange, ...]
     """Differences of packages, variables, base, Python and content."""
     files: tuple[FileChange, ...]
     """Differences of the layers' files."""

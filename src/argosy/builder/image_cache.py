@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.inputs import BuildInputs
-from argosy.builder.records import BuildReport, BuildRequest, Clock
+from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
 from argosy.core.model import Image
@@ -86,7 +86,7 @@ def read_notes(file: Path) -> tuple[Stamp, ...]:
     return ()
 
 
-def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) -> BuildReport | None:
+def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTimes) -> BuildReport | None:
     """Copy an image that was built earlier from the same lock.
 
     Returns
@@ -146,7 +146,7 @@ def copy_unchanged(stamp: Stamp, target: Path) -> None:
         raise ImageError(f"cannot copy {stamp.path}: it changed during the copy", hint="build again")
 
 
-def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
+def _copy(stamp: Stamp, request: BuildRequest, clock: StepTimes) -> bool:
     """Copy an image; return False if it is damaged or changed meanwhile, so that it must be built."""
     try:
         with (

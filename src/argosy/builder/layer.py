@@ -23,7 +23,7 @@ from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
 from argosy.builder.python.pins import excluded_notes, replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
-from argosy.builder.records import BuildRequest, Clock
+from argosy.builder.records import BuildRequest, StepTimes
 from argosy.builder.steps import (
     StageContext,
     StageResults,
@@ -56,7 +56,7 @@ from argosy.recipes.relock import as_locked, without_held
 
 
 def install_layer(
-    plan: BuildPlan, clock: Clock, work: Path, begun: BegunFile | None = None
+    plan: BuildPlan, clock: StepTimes, work: Path, begun: BegunFile | None = None
 ) -> tuple[Base, InstalledLayer]:
     """Open the base and install what the plan asks for into ``work/layer``.
 
@@ -121,7 +121,7 @@ def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool |
     return replace(layer, partitions=partitions, before=None if layer.system else layer.before)
 
 
-def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
+def _open_base(plan: BuildPlan, clock: StepTimes, work: Path) -> Base:
     request, inputs = plan.request, plan.inputs
     with clock.step("base", inputs.base) as step:
         refuse_base_of_other_machine(inputs.base, plan.site)

@@ -12,7 +12,7 @@ from argosy.builder.finish import InstalledLayer, finish_layer
 from argosy.builder.inputs import read_inputs, read_lock, refuse_changed, refuse_changed_steps, refuse_other_base
 from argosy.builder.layer import install_layer
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.records import BuildRequest, Clock
+from argosy.builder.records import BuildRequest, StepTimes
 from argosy.builder.resolve import BuildContext, complete_request, resolve_build, resolve_target_session
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.os_errors import refuse_unwritable_folder
@@ -20,7 +20,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import editing, refuse_existing, work_folder, write_text
 from argosy.recipes.lock import Lock, render_lock
-from argosy.recipes.relock import Change, compare_locks, held_recipe
+from argosy.recipes.relock import LockChange, compare_locks, held_recipe
 
 
 class LockRequest(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class LockReport(msgspec.Struct, frozen=True):
     base_digest: str
     packages: int
     first: bool
-    changes: tuple[Change, ...]
+    changes: tuple[LockChange, ...]
     """Differences from the previous lock; empty if there was none."""
     notes: tuple[str, ...]
 
@@ -61,7 +61,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     previous = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:
         context = _keep_other_versions(context, previous, request.upgrade)
-    plan, clock = plan_build(context), Clock(session)
+    plan, clock = plan_build(context), StepTimes(session)
     with work_folder(session.work_parent()) as work:
         base, layer = _install(plan, clock, work, upgrade=bool(request.upgrade))
         with clock.step("lock", "the content") as step:
@@ -82,7 +82,7 @@ def _keep_other_versions(context: BuildContext, previous: Lock | None, upgrade: 
     return replace(context, inputs=replace(context.inputs, recipe=recipe))
 
 
-def _install(plan: BuildPlan, clock: Clock, work: Path, *, upgrade: bool) -> tuple[Base, InstalledLayer]:
+def _install(plan: BuildPlan, clock: StepTimes, work: Path, *, upgrade: bool) -> tuple[Base, InstalledLayer]:
     try:
         return install_layer(plan, clock, work)
     except CheckFailed as error:

@@ -176,7 +176,7 @@ def _peak_memory() -> int:
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
 
 
-class Clock(msgspec.Struct):
+class StepTimes(msgspec.Struct):
     """Collect the times of the steps, in the order in which they end."""
 
     session: Session

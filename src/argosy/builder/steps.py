@@ -75,7 +75,7 @@ def _with_network(build_container: BuildContainer) -> tuple[BuildContainer, dict
     return build_container.with_mounts(*(Bind(path, inside[path], read_only=True) for path in there)), variables
 
 
-class Result(msgspec.Struct, frozen=True):
+class StageResult(msgspec.Struct, frozen=True):
     """A result of a stage: its file on this machine, and its path in the image."""
 
     file: Path
@@ -178,7 +178,7 @@ def _failed(build_container: BuildContainer, reply: Reply, line: str, where: str
 class StageResults(msgspec.Struct, frozen=True):
     """The results of all stages, and the base of each stage by its name."""
 
-    results: tuple[Result, ...] = ()
+    results: tuple[StageResult, ...] = ()
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
@@ -207,7 +207,7 @@ def run_stages(context: StageContext) -> StageResults:
     ArgosyError
         As for `run_steps`; CheckFailed if a result is missing, or if a base is not the one that was locked.
     """
-    results: list[Result] = []
+    results: list[StageResult] = []
     bases: dict[str, Base] = {}
     for number, stage in enumerate(context.project.table.stage):
         folder = context.work / f"stage-{number}"
@@ -235,7 +235,7 @@ def name_of_digest(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def _run_stage(context: StageContext, number: int, stage: StageTable, base: Base, folder: Path) -> list[Result]:
+def _run_stage(context: StageContext, number: int, stage: StageTable, base: Base, folder: Path) -> list[StageResult]:
     session = context.session
     build_container = find_build_container(session, base, context.uv, folder, context.backends, keep_changes=True)
     build, results = folder / "build", folder / "results"
@@ -253,7 +253,7 @@ def _run_stage(context: StageContext, number: int, stage: StageTable, base: Base
 
 def _work_in_stage(
     context: StageContext, number: int, stage: StageTable, container: BuildContainer, results: Path
-) -> list[Result]:
+) -> list[StageResult]:
     project, step = context.project, context.step
     for word in words(stage.copy):
         source = project.file_of(word, "stage", number)
@@ -271,7 +271,7 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _copy_out(build_container: BuildContainer, source: str, target: str, where: str, out: Path) -> Result:
+def _copy_out(build_container: BuildContainer, source: str, target: str, where: str, out: Path) -> StageResult:
     """Copy a result of a stage to a new folder of this machine."""
     out.mkdir()
     inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
@@ -284,10 +284,10 @@ def _copy_out(build_container: BuildContainer, source: str, target: str, where: 
             evidence=f"{where}: {reply.stderr.strip() or 'it is a symbolic link'}",
             hint=f"use an absolute path, or a path relative to {STAGE_FOLDER}, where the stage's lines run",
         )
-    return Result(out / copied, target, where)
+    return StageResult(out / copied, target, where)
 
 
-def copy_stage_results(build_container: BuildContainer, results: tuple[Result, ...], step: Step) -> None:
+def copy_stage_results(build_container: BuildContainer, results: tuple[StageResult, ...], step: Step) -> None:
     """Copy the results of stages into the image."""
     for result in results:
         _copy_in(build_container, result.file, result.target, result.where, step)

@@ -87,7 +87,7 @@ def _nodes(ctx: click.Context, /, **options: Any) -> None:
     _measure(ctx, options, as_node_test)
 
 
-class Mode(msgspec.Struct, frozen=True):
+class BenchOptions(msgspec.Struct, frozen=True):
     """How a measurement is carried out: the options that are not part of a launch request."""
 
     dry_run: bool
@@ -101,12 +101,12 @@ class Mode(msgspec.Struct, frozen=True):
     ssh: str = ""
 
 
-def _take_mode(options: dict[str, Any]) -> Mode:
+def _take_mode(options: dict[str, Any]) -> BenchOptions:
     """Take the options of the mode out of the options of a command."""
-    return Mode(**{name: options.pop(name) for name in Mode.__struct_fields__ if name in options})
+    return BenchOptions(**{name: options.pop(name) for name in BenchOptions.__struct_fields__ if name in options})
 
 
-def _refuse_contradicting(mode: Mode) -> None:
+def _refuse_contradicting(mode: BenchOptions) -> None:
     """Refuse options of the mode that cannot be used together."""
     cmd_launch.refuse_contradicting_modes(dry_run=mode.dry_run, script=mode.script is not None, as_json=mode.as_json)
     refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)

@@ -26,7 +26,7 @@ from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import names_run, resolve_name
-from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.launch.explain import GROUPS, ExplainedValue, explain_plan
 from argosy.launch.model import Purpose
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.option_row import PROJECT_FILE
@@ -67,7 +67,7 @@ def _means_submitted(session: Session, name: str) -> bool:
     return name not in read_project(project).table.job and names_run(session, name)
 
 
-def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[list[str]]:
+def render_explained(rows: Sequence[ExplainedValue], width: int, *, evidence: bool) -> list[list[str]]:
     """Return the lines of each value: in columns if the terminal is wide enough, else with source and reason below.
 
     Parameters
@@ -88,7 +88,7 @@ def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -
     return found
 
 
-def _render_below(row: Explained, source: str, width: int) -> list[str]:
+def _render_below(row: ExplainedValue, source: str, width: int) -> list[str]:
     reason = wrap_text(f"{row.why} [{source}]", width - 6)
     return [f"  {row.what} = {row.value}", *(f"      {line}" for line in reason)]
 

@@ -56,7 +56,7 @@ class Age(click.types.FloatParamType):
         return int(found[1]) * SPANS[found[2]]
 
 
-class Program(Completed):
+class ProgramArgument(Completed):
     """An argument of the user's command: its bytes are passed on unchanged."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -76,7 +76,7 @@ class NamedPath(click.Path):
 
 IMAGE, SITE, JOB, PARTITION = Completed("image"), Completed("site"), Completed("job"), Completed("partition")
 KEY, FILE, FOLDER = Completed("key"), Completed("file"), Completed("folder")
-COMMAND = Program("file")
+COMMAND = ProgramArgument("file")
 NAMED = NamedPath(path_type=Path)
 NAMED_TEXT = NamedPath(readable=False)
 """A path as it was written: it may also be the reference of an image."""

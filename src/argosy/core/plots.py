@@ -96,7 +96,7 @@ class Point(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-class Line(msgspec.Struct, frozen=True):
+class PlotLine(msgspec.Struct, frozen=True):
     """A series of a line plot, its points in the order of x."""
 
     name: str
@@ -116,7 +116,7 @@ class LinePlot(msgspec.Struct, frozen=True):
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
     levels: tuple[Level, ...] = ()
     in_bytes: bool = False
     """Whether x is a size in bytes; its labels then have a unit."""
@@ -125,7 +125,7 @@ class LinePlot(msgspec.Struct, frozen=True):
     """Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class PlotRow(msgspec.Struct, frozen=True):
     """A value of a plot of rows."""
 
     name: str
@@ -149,7 +149,7 @@ class RowPlot(msgspec.Struct, frozen=True):
     title: str
     unit: str
     """Unit of all values, for the axis and the numbers."""
-    rows: tuple[Row, ...]
+    rows: tuple[PlotRow, ...]
     log: bool = False
     """Whether the axis is logarithmic: points instead of bars, because a bar needs a zero."""
     limit_label: str = "limit"
@@ -276,7 +276,7 @@ def _x_text(value: float, *, in_bytes: bool) -> str:
     return size_label(value) if in_bytes else f"{value:g}"
 
 
-def _value_text(row: Row, unit: str) -> str:
+def _value_text(row: PlotRow, unit: str) -> str:
     spread = ""
     if row.low is not None and row.high is not None and row.low != row.high:
         spread = f" ({number(row.low)} to {number(row.high)})"
@@ -312,7 +312,7 @@ def _draw_lines(axes: Axes, plot: LinePlot) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), ncols=2, borderaxespad=0)
 
 
-def _draw_line(axes: Axes, line: Line, index: int) -> None:
+def _draw_line(axes: Axes, line: PlotLine, index: int) -> None:
     color = COLORS[index % len(COLORS)]
     xs, ys = [point.x for point in line.points], [point.y for point in line.points]
     marker, dash = MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
@@ -324,7 +324,7 @@ def _draw_line(axes: Axes, line: Line, index: int) -> None:
             axes.plot([point.x, point.x], ends, color=color, linewidth=1, marker="_", markersize=6)
 
 
-def _headings(rows: Sequence[Row]) -> Iterator[tuple[int, str]]:
+def _headings(rows: Sequence[PlotRow]) -> Iterator[tuple[int, str]]:
     """Yield index and heading of each row that begins a group."""
     before = ""
     for index, row in enumerate(rows):
@@ -360,7 +360,7 @@ def _draw_rows(axes: Axes, plot: RowPlot) -> None:
         axes.legend(loc="upper right", bbox_to_anchor=(1, 1.12), borderaxespad=0)
 
 
-def _draw_row(axes: Axes, row: Row, slot: int, plot: RowPlot) -> None:
+def _draw_row(axes: Axes, row: PlotRow, slot: int, plot: RowPlot) -> None:
     color = COLORS[0] if row.accent else SOFT
     if plot.log:
         axes.plot([row.value], [slot], color=color, marker="D", markersize=6, linestyle="")

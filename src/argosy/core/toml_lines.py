@@ -33,7 +33,7 @@ WORDS = {
 """msgspec's names of types -> descriptions for users."""
 
 
-class Fault(msgspec.Struct, frozen=True):
+class TomlFault(msgspec.Struct, frozen=True):
     """An invalid value or unknown key in a TOML file."""
 
     line: int
@@ -48,8 +48,8 @@ class Fault(msgspec.Struct, frozen=True):
     """The most similar known key or value, or all of them; empty for other faults."""
 
 
-def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequence[str] = ()) -> Fault:
-    """Convert a message of msgspec to a `Fault` with position and cause.
+def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequence[str] = ()) -> TomlFault:
+    """Convert a message of msgspec to a `TomlFault` with position and cause.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     if choice := re.search(r"Invalid enum value '?(.*?)'?(?: - at|$)", message):
         allowed = _values(_type_at(kind, keys))
         hint = did_you_mean(choice[1], allowed, f"use one of {', '.join(allowed)}", form="'{}'")
-        return Fault(find_line(text, keys), shown, f"{choice[1]!r} is not one of its values", hint=hint)
+        return TomlFault(find_line(text, keys), shown, f"{choice[1]!r} is not one of its values", hint=hint)
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:
-        return Fault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
+        return TomlFault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
     word = unknown[1]
     known = _field_names(kind, keys)
     hint = did_you_mean(word, known, f"known here: {', '.join(known)}", form="'{}'")
-    return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
+    return TomlFault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
 
 
 def _paths(data: Any, keys: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Any]]:

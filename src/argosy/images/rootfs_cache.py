@@ -28,7 +28,7 @@ from argosy.images.squashfs.superblock import Source
 from argosy.images.tree_digests import (
     NOTES,
     Entries,
-    Note,
+    FileState,
     Notes,
     is_unchanged,
     note_of,
@@ -275,7 +275,7 @@ class _Lender(msgspec.Struct, frozen=True):
 
     inside: str
     known: Notes
-    noted: dict[str, Note]
+    noted: dict[str, FileState]
 
     def link_tree(self, source: str, target: str, *, linking: bool) -> None:
         os.mkdir(target)  # noqa: PTH102 - here and below: 20,000 of them

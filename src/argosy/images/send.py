@@ -55,7 +55,7 @@ SMALLEST_SAVED = 1 << 20
 """Bytes. A smaller base is sent."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class RemoteImage(msgspec.Struct, frozen=True):
     """Folder and name of the image on the remote machine, and the sha256 of the file that exists there."""
 
     folder: str
@@ -153,7 +153,7 @@ def _base_of(image: Path) -> Source | None:
     return base if base and base.length >= SMALLEST_SAVED else None
 
 
-def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
+def _find_target(runner: Runner, remote: Remote, name: str) -> RemoteImage:
     """Find the target folder and name on the remote machine, and the sha256 of an existing file."""
     wanted = remote.folder or "."
     reply = _run(runner, "find_target", wanted, name)
@@ -165,7 +165,7 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
             evidence=reply.stderr.strip(),
             hint=f"create it: ssh {remote.host} mkdir -p {quote(str(folder))}",
         )
-    found = Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
+    found = RemoteImage(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
     if found.sha256 == TAKEN:
         raise UsageError(
             f"cannot replace {found.path} on {remote.host}: it is a folder or a device",
@@ -174,7 +174,7 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
     return found
 
 
-def _find_donor(runner: Runner, base_here: Source, there: Target, base: str, work: Path) -> Donor | None:
+def _find_donor(runner: Runner, base_here: Source, there: RemoteImage, base: str, work: Path) -> Donor | None:
     """Find a remote file with a base of the same size. The sha256 at the end shows whether it is the same base."""
     names = (base,) if base else ()
     reply = _run(runner, "list_images", there.folder, str(MOST_LOOKED_AT), str(HEAD_BYTES), *names)
@@ -214,7 +214,7 @@ def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
         return None
 
 
-def _send_ends(runner: Runner, donor: Donor, there: Target, digest: str, work: Path, meter: Meter) -> int:
+def _send_ends(runner: Runner, donor: Donor, there: RemoteImage, digest: str, work: Path, meter: Meter) -> int:
     """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
     ends, held = work / "ends", donor.held
     _write_ends(held, ends)
@@ -223,14 +223,14 @@ def _send_ends(runner: Runner, donor: Donor, there: Target, digest: str, work: P
     return ends.stat().st_size if done else 0
 
 
-def _send_all(runner: Runner, image: Path, there: Target, digest: str, meter: Meter) -> int:
+def _send_all(runner: Runner, image: Path, there: RemoteImage, digest: str, meter: Meter) -> int:
     """Send the whole file and return its size."""
     if not _put(runner, image, there, digest, meter):
         raise CheckFailed(f"{there.path} was damaged during the transfer", hint="send it again")
     return image.stat().st_size
 
 
-def _put(runner: Runner, source: Path, there: Target, digest: str, meter: Meter, *donor: str) -> bool:
+def _put(runner: Runner, source: Path, there: RemoteImage, digest: str, meter: Meter, *donor: str) -> bool:
     """Write a remote file under a temporary name, compare its sha256, and rename it; return whether it is correct.
 
     Raises

@@ -26,7 +26,7 @@ NOTES = ".argosy-notes"
 """File in the root of a cached tree. For a tree in use, see `notes_beside`."""
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class FileState(msgspec.Struct, frozen=True, array_like=True):
     """State of a file or link when it was read: inode, size in bytes, ctime in nanoseconds, and a file's SHA-256."""
 
     inode: int
@@ -39,18 +39,18 @@ class Notes(msgspec.Struct, frozen=True):
     """The files of a tree, by their paths in it, and the device of the tree."""
 
     device: int = 0
-    files: Mapping[str, Note] = {}
+    files: Mapping[str, FileState] = {}
 
-    def known(self, name: str, status: os.stat_result) -> Note | None:
+    def known(self, name: str, status: os.stat_result) -> FileState | None:
         """Return the note of an unchanged file; None for a changed or unknown one."""
         note = self.files.get(name)
         now = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
         return note if note and now == (self.device, note.inode, note.size, note.changed) else None
 
 
-def note_of(status: os.stat_result, digest: str) -> Note:
+def note_of(status: os.stat_result, digest: str) -> FileState:
     """Return the note of a file."""
-    return Note(status.st_ino, status.st_size, status.st_ctime_ns, digest)
+    return FileState(status.st_ino, status.st_size, status.st_ctime_ns, digest)
 
 
 def notes_beside(tree: Path) -> Path:
@@ -127,7 +127,7 @@ def digest_entries(entries: Entries) -> str:
 def describe_with_notes(tree: Path) -> Entries:
     """Return the sorted entries of a tree and write its notes. Files with a valid note are not read."""
     known, began = read_notes(notes_beside(tree)), file_clock(tree)
-    entries, files = dict[str, bytes](), dict[str, Note]()
+    entries, files = dict[str, bytes](), dict[str, FileState]()
     for path, name in _entries(tree):
         status = os.lstat(path)
         note = None

@@ -58,7 +58,7 @@ PROOFS = {
 }
 
 
-class Explained(msgspec.Struct, frozen=True):
+class ExplainedValue(msgspec.Struct, frozen=True):
     """One value of a planned job."""
 
     group: str
@@ -75,7 +75,7 @@ class Explained(msgspec.Struct, frozen=True):
     """For a site's value: the public address, the date, ``documented`` or ``validated``."""
 
 
-def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
+def explain_plan(plan: LaunchPlan) -> tuple[ExplainedValue, ...]:
     """Return every value of a planned job, in the order of `GROUPS`."""
     policy = tuple(_explain_policy(plan))
     if not plan.directives:
@@ -88,30 +88,30 @@ def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
     return _sorted((*options, *others, *policy, *_explain_rank_logs(plan)))
 
 
-def _explain_rank_logs(plan: LaunchPlan) -> tuple[Explained, ...]:
+def _explain_rank_logs(plan: LaunchPlan) -> tuple[ExplainedValue, ...]:
     """Explain NCCL_DEBUG, which ranks with GPUs set by themselves so that the end can name the network (rank.sh)."""
     if not plan.shape.gpus_per_node or any(choice.key == "NCCL_DEBUG" for choice in plan.choices):
         return ()
     value = "INFO, subsystems INIT,NET, into the job's record"
     why = "so that the verdict can name the network; not set if the image or the caller sets it"
-    return (Explained("variables", "NCCL_DEBUG", value, why, "default"),)
+    return (ExplainedValue("variables", "NCCL_DEBUG", value, why, "default"),)
 
 
-def _explain_policy(plan: LaunchPlan) -> Iterator[Explained]:
+def _explain_policy(plan: LaunchPlan) -> Iterator[ExplainedValue]:
     """Explain which variables of the caller the runtime passes on, and whether the tests start it for real."""
     for choice in plan.choices:
         if choice.key == ChoiceKey.RUNTIME:
             runtime = load_runtime(choice.value)
             source = f"runtime {runtime.name}"
-            yield Explained("container", "caller's variables", "filtered", runtime.traits.caller, source)
-            yield Explained("container", "proof of the runtime", runtime.proof, PROOFS[runtime.proof], source)
+            yield ExplainedValue("container", "caller's variables", "filtered", runtime.traits.caller, source)
+            yield ExplainedValue("container", "proof of the runtime", runtime.proof, PROOFS[runtime.proof], source)
 
 
-def _sorted(rows: Iterable[Explained]) -> tuple[Explained, ...]:
+def _sorted(rows: Iterable[ExplainedValue]) -> tuple[ExplainedValue, ...]:
     return tuple(sorted(rows, key=lambda row: GROUPS.index(row.group)))
 
 
-def _explain_options(plan: LaunchPlan) -> Iterator[Explained]:
+def _explain_options(plan: LaunchPlan) -> Iterator[ExplainedValue]:
     """Explain each option of sbatch by the choice behind it."""
     choices = {choice.key: choice for choice in plan.choices}
     by_site = {choice.value: choice for choice in plan.choices if choice.key == ChoiceKey.SBATCH}
@@ -122,16 +122,16 @@ def _explain_options(plan: LaunchPlan) -> Iterator[Explained]:
         if choice:
             why = choice.why if choice.value == value else f"{choice.label} = {choice.value}: {choice.why}"
             evidence = (choice.evidence, choice.checked, choice.proof)
-            yield Explained("job", f"--{name}", shown, why, choice.source, *evidence)
+            yield ExplainedValue("job", f"--{name}", shown, why, choice.source, *evidence)
         elif name in DEFAULT_OPTIONS:
-            yield Explained("job", f"--{name}", shown, DEFAULT_OPTIONS[name], "default")
+            yield ExplainedValue("job", f"--{name}", shown, DEFAULT_OPTIONS[name], "default")
         else:
-            yield Explained("job", f"--{name}", shown, "requested", "option")
+            yield ExplainedValue("job", f"--{name}", shown, "requested", "option")
 
 
-def _explain_choice(choice: Choice) -> Explained:
+def _explain_choice(choice: Choice) -> ExplainedValue:
     evidence = (choice.evidence, choice.checked, choice.proof)
-    return Explained(_group_of(choice), choice.label, choice.value, choice.why, choice.source, *evidence)
+    return ExplainedValue(_group_of(choice), choice.label, choice.value, choice.why, choice.source, *evidence)
 
 
 def _group_of(choice: Choice) -> str:

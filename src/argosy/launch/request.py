@@ -21,7 +21,7 @@ from argosy.launch.model import LaunchRequest, Wanted, as_pattern
 from argosy.recipes.job_options import one_line, with_defaults, with_job
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
-from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
+from argosy.recipes.user_config import KEYS, ConfigSetting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.option_checks import refuse_invalid_mpi
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, complete_argument
@@ -67,7 +67,7 @@ def _join_project(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return with_defaults(project, options)
 
 
-def configured_settings(host: Host) -> dict[str, Setting]:
+def configured_settings(host: Host) -> dict[str, ConfigSetting]:
     """Return every configured value and its source, as a launch in the current folder uses them.
 
     Raises
@@ -77,14 +77,16 @@ def configured_settings(host: Host) -> dict[str, Setting]:
     """
     found = read_files(host.environment)
     presets = {key: name for key, name in USER_DEFAULTS.items() if host.environment.get(name)}
-    found |= {key: Setting(key, host.environment[name], name) for key, name in presets.items()}
+    found |= {key: ConfigSetting(key, host.environment[name], name) for key, name in presets.items()}
     path = Path(host.cwd, PROJECT_FILE)
     if path.is_file():
         from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
 
         project = read_project(path)
         written = project.table.launch.given()
-        found |= {key: Setting(key, one_line(value), project.where("launch", key)) for key, value in written.items()}
+        found |= {
+            key: ConfigSetting(key, one_line(value), project.where("launch", key)) for key, value in written.items()
+        }
     found |= read_variables(host.environment)
     return {key: found[key] for key in KEYS if key in found}
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import refuse_special_file
 from argosy.core.parse import SHA256
-from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
+from argosy.core.toml_lines import TomlFault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, refuse_other_choices, rows, toml_fields
@@ -253,7 +253,7 @@ def _parse(name: str, text: str) -> ProjectTable:
         raise _explain(name, find_fault(text, str(error), ProjectTable, within)) from error
 
 
-def _explain(name: str, fault: Fault) -> UsageError:
+def _explain(name: str, fault: TomlFault) -> UsageError:
     place = f"{name}:{fault.line}: {fault.key}"
     if fault.unknown:
         ours = SYNONYMS.get(fault.unknown.replace("_", "-"), "") if fault.key.startswith(("job.", "launch.")) else ""

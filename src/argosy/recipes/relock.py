@@ -155,7 +155,7 @@ def _describe_step(name: str, locked: LockedStep | None, now: LockedStep | None)
     return f"{name} has changed: {', '.join(files) or now}"
 
 
-class Change(msgspec.Struct, frozen=True):
+class LockChange(msgspec.Struct, frozen=True):
     """One difference between two locks; a value is empty if only the other lock has it."""
 
     what: str
@@ -173,7 +173,7 @@ class Change(msgspec.Struct, frozen=True):
         return f"~ {self.what} {self.name} {self.before} -> {self.after}"
 
 
-def compare_locks(one: Lock, other: Lock) -> tuple[Change, ...]:
+def compare_locks(one: Lock, other: Lock) -> tuple[LockChange, ...]:
     """Return the differences between two locks: packages first, sorted by name."""
     both = (one, other)
     packages = [
@@ -191,6 +191,6 @@ def compare_locks(one: Lock, other: Lock) -> tuple[Change, ...]:
     )
 
 
-def _compare(what: str, one: dict[str, str], other: dict[str, str]) -> list[Change]:
+def _compare(what: str, one: dict[str, str], other: dict[str, str]) -> list[LockChange]:
     names = [name for name in sorted(one.keys() | other.keys()) if one.get(name, "") != other.get(name, "")]
-    return [Change(what, name, one.get(name, ""), other.get(name, "")) for name in names]
+    return [LockChange(what, name, one.get(name, ""), other.get(name, "")) for name in names]

@@ -36,7 +36,7 @@ KEYS: Mapping[str, str] = {name: row.help for name, row in ROWS.items()} | dict(
 """Every key of a configuration file -> help text."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class ConfigSetting(msgspec.Struct, frozen=True):
     """A configured value."""
 
     key: str
@@ -56,15 +56,15 @@ def user_config(environment: Mapping[str, str]) -> Path | None:
     return folder / "config.toml" if folder else None
 
 
-def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
+def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, ConfigSetting]:
     """Return the values that environment variables set."""
     names = {key: variable_name(key) for key in keys if key in KEYS}
-    found = {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
+    found = {key: ConfigSetting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
     _refuse_other_choices(found)
     return found
 
 
-def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
+def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, ConfigSetting]:
     """Return the values of the user's and the system's configuration file; the user's take precedence."""
     user = user_config(environment)
     found = _read_config(SYSTEM_CONFIG) | (_read_config(user) if user else {})
@@ -73,12 +73,12 @@ def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEY
     return asked
 
 
-def _refuse_other_choices(found: Mapping[str, Setting]) -> None:
+def _refuse_other_choices(found: Mapping[str, ConfigSetting]) -> None:
     values = {key: setting.value for key, setting in found.items()}
     refuse_other_choices(values, ROWS, lambda key: found[key].source)
 
 
-def _read_config(path: Path) -> dict[str, Setting]:
+def _read_config(path: Path) -> dict[str, ConfigSetting]:
     """Return the values of a configuration file; a file that does not exist has none."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -90,13 +90,13 @@ def _read_config(path: Path) -> dict[str, Setting]:
     return {key: _check(path, text, key, value) for key, value in table.items()}
 
 
-def _check(path: Path, text: str, key: str, value: object) -> Setting:
+def _check(path: Path, text: str, key: str, value: object) -> ConfigSetting:
     line = f"{path}:{find_line(text, (key,))}"
     if key not in KEYS:
         raise UsageError(f"{path} has an unknown key {key!r}", evidence=f"{line}: {key}", hint=_suggest_key(key))
     if not isinstance(value, str):
         raise UsageError(f"{path} is not valid", evidence=f"{line}: {key} is not a text", hint=f'write {key} = "VALUE"')
-    return Setting(key, value, line)
+    return ConfigSetting(key, value, line)
 
 
 def _suggest_key(key: str) -> str:

@@ -11,12 +11,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import ENTER, Base
+from argosy.sites.profile_parts import ENTER, SiteBase
 from argosy.sites.read import read_site, site_names
 from argosy.sites.software import Images
 
 
-def _describe_base(base: Base) -> str:
+def _describe_base(base: SiteBase) -> str:
     """Describe the contents of a base and how to enter it: ``rocm 7.0, torch 2.10, python, mpi; entered by …``."""
     versions = [f"{key} {getattr(base, key)}" for key in ("rocm", "cuda", "oneapi", "python", "torch")]
     known = [text for text in versions if not text.endswith(" ")]
@@ -25,7 +25,7 @@ def _describe_base(base: Base) -> str:
     return "; ".join(filter(None, (", ".join(contents), ENTER[base.enter])))
 
 
-def bases_with(images: Images, wanted: Requirement) -> tuple[Base, ...]:
+def bases_with(images: Images, wanted: Requirement) -> tuple[SiteBase, ...]:
     """Return the bases whose version of a package is known and meets a requirement."""
     key = canonicalize_name(wanted.name)
     return tuple(base for base in images.bases if key in {"torch", "python"} and _meets(getattr(base, key), wanted))
@@ -38,7 +38,7 @@ def _meets(version: str, wanted: Requirement) -> bool:
     return any(wanted.specifier.contains(v, prereleases=True) for v in (version, Version(version).base_version))
 
 
-def render_bases(bases: Sequence[Base]) -> tuple[str, ...]:
+def render_bases(bases: Sequence[SiteBase]) -> tuple[str, ...]:
     """Render a line for each base: its name and its contents."""
     return tuple(f"{base.name}: {text}" if (text := _describe_base(base)) else base.name for base in bases)
 

@@ -58,7 +58,7 @@ class Facts(msgspec.Struct, frozen=True):
 KNOWN = Facts.__struct_fields__
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class FactComparison(msgspec.Struct, frozen=True):
     """One comparison of a fact; it holds if it holds for one of the values."""
 
     fact: str
@@ -66,7 +66,7 @@ class Comparison(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
 
 
-Condition = tuple[Comparison, ...]
+Condition = tuple[FactComparison, ...]
 
 
 def parse_condition(table: Mapping[str, str]) -> Condition:
@@ -80,7 +80,7 @@ def parse_condition(table: Mapping[str, str]) -> Condition:
     return tuple(_parse_comparison(fact, text) for fact, text in table.items())
 
 
-def _parse_comparison(fact: str, text: str) -> Comparison:
+def _parse_comparison(fact: str, text: str) -> FactComparison:
     if fact not in KNOWN:
         near = suggest_word(fact, KNOWN)
         raise ValueError(
@@ -90,7 +90,7 @@ def _parse_comparison(fact: str, text: str) -> Comparison:
     values = tuple(part.strip() for part in text.strip().removeprefix(operator).split("|"))
     if not all(values) or (operator in ORDER and not all(re.match(r"\d", value) for value in values)):
         raise ValueError(f"when: invalid comparison {fact} = {text!r}; write a word, or an operator and a number")
-    return Comparison(fact, operator or "==", values)
+    return FactComparison(fact, operator or "==", values)
 
 
 def evaluate_condition(condition: Condition, facts: Facts) -> bool | None:
@@ -111,7 +111,7 @@ def render_condition(table: Mapping[str, str]) -> str:
     return " and ".join(f"{fact} {text}" if text[:1] in "<>=!" else f"{fact} = {text}" for fact, text in table.items())
 
 
-def _evaluate_comparison(row: Comparison, fact: str) -> bool | None:
+def _evaluate_comparison(row: FactComparison, fact: str) -> bool | None:
     if not fact:
         return None
     if row.operator in ORDER and not re.match(r"\d", fact):

@@ -15,7 +15,7 @@ from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import did_you_mean
 from argosy.sites.conditions import Facts, evaluate_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
-from argosy.sites.profile_parts import BRACES, Avoid, Cache, Evident, Option, Setting, SiteBind
+from argosy.sites.profile_parts import BRACES, Avoid, Cache, Evident, Setting, SiteBind, SiteOption
 
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
 """Files of a node with InfiniBand: enroot's hook 99-mellanox.sh fails without them."""
@@ -28,7 +28,7 @@ JOB_NAMES = {
 """Name in a ``late`` text -> its shell form in a job script. ``{devices}`` is replaced when planning."""
 
 
-Part = Setting | Cache | SiteBind | Option
+Part = Setting | Cache | SiteBind | SiteOption
 """A part of a profile that may add something to a job."""
 
 
@@ -228,7 +228,7 @@ def _key(part: Part) -> str:
             return ", ".join(part.variables)
         case SiteBind():
             return ChoiceKey.BIND
-        case Option():
+        case SiteOption():
             program = part.to.partition("-")[0]
             return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
 
@@ -241,11 +241,11 @@ def _value(part: Part, devices: int) -> str:
             return _shown(late_word(part.path, devices))
         case SiteBind():
             return ", ".join(part.paths)
-        case Option():
+        case SiteOption():
             return part.word
 
 
-def _arguments(options: list[Option], to: str) -> tuple[str, ...]:
+def _arguments(options: list[SiteOption], to: str) -> tuple[str, ...]:
     return tuple(option.word for option in options if option.to == to)
 
 

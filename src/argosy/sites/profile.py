@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from argosy.sites.profile_parts import Avoid, Cache, Count, Evident, Option, Setting, SiteBind, Validated
+from argosy.sites.profile_parts import Avoid, Cache, Count, Evident, Setting, SiteBind, SiteOption, Validated
 from argosy.sites.software import (
     Build,
     Images,
@@ -348,7 +348,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     build: Build = Build()
     modes: dict[str, Mode] = msgspec.field(default_factory=dict)
     partitions: tuple[Partition, ...] = ()
-    options: tuple[Option, ...] = ()
+    options: tuple[SiteOption, ...] = ()
     binds: tuple[SiteBind, ...] = ()
     caches: tuple[Cache, ...] = ()
     settings: tuple[Setting, ...] = ()

@@ -150,7 +150,7 @@ ENTER = {
 """Way to enter an image -> its description."""
 
 
-class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteBase(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A base image that the site provides or recommends: ``[[images.bases]]``.
 
     Attributes
@@ -181,7 +181,7 @@ class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enter: Literal["exec", "run", "with-conda"] = "exec"
 
 
-class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteOption(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An argument that the site adds to sbatch, srun or the container runtime.
 
     Attributes

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.model import plain_fingerprint
 from argosy.core.suggest import did_you_mean
-from argosy.sites.profile_parts import Base, Count, Evident
+from argosy.sites.profile_parts import Count, Evident, SiteBase
 
 
 class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"torchrun = {self.torchrun!r} is not a valid name of a Python module")
 
 
-class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteBandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bandwidth that was measured at the site.
 
     Attributes
@@ -119,7 +119,7 @@ class Network(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     plugin: str = ""
     proof_lines: tuple[str, ...] = ()
-    expected: tuple[Bandwidth, ...] = ()
+    expected: tuple[SiteBandwidth, ...] = ()
 
 
 class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,7 +143,7 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     folders: tuple[str, ...] = ()
     catalog: str = ""
-    bases: tuple[Base, ...] = ()
+    bases: tuple[SiteBase, ...] = ()
     signed_by: tuple[str, ...] = ()
     cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
     enter: dict[str, Literal["run", "with-conda"]] = msgspec.field(default_factory=dict)

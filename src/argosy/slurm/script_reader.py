@@ -18,7 +18,7 @@ from tree_sitter import Node
 from argosy.core.records import replace
 from argosy.slurm.bash_tree import captured, decode_ansi_text, parse_bash
 from argosy.slurm.sbatch import SBATCH_FLAGS, Option, split_options
-from argosy.slurm.script_words import Part, Word, is_glob, without_quotes
+from argosy.slurm.script_words import Word, WordPart, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -239,7 +239,7 @@ def _simple(node: Node) -> Statement:
         is_exported = bool(node.type == "declaration_command" and EXPORT.match(text))
         return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), is_exported)
     if node.type == "unset_command":
-        return Statement(line, end, "command", text, ((Part("text", "unset"),), *map(_word, node.named_children)))
+        return Statement(line, end, "command", text, ((WordPart("text", "unset"),), *map(_word, node.named_children)))
     return Statement(line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)))
 
 
@@ -274,14 +274,14 @@ def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
     options = [_source(each) for each in children if each.type == "word"]
     for each in children:
         if each.type == "variable_name" and not options:
-            yield _source(each), ((Part("variable", _source(each), quoted=True),),)
+            yield _source(each), ((WordPart("variable", _source(each), quoted=True),),)
         name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
         if each.type != "variable_assignment" or name is None or name.type != "variable_name":
             continue
-        before = Part("variable", _source(name), "", quoted=True)
+        before = WordPart("variable", _source(name), "", quoted=True)
         is_added = any(child.type == "+=" for child in each.children)
         if value is None:
-            yield _source(name), ((Part("text", ""),),)
+            yield _source(name), ((WordPart("text", ""),),)
         elif value.type == "array":
             words = tuple(_word(part) for part in value.named_children if part.type != "comment")
             yield _source(name), ((replace(before, all_elements=True),), *words) if is_added else words
@@ -294,11 +294,11 @@ LATER_HOME = re.compile(r"(?<=:)~(?=[/:]|$)")
 """The home folder in a list of paths; only in the value of a variable, the shell replaces it."""
 
 
-def _assigned_parts(word: Word) -> Iterator[Part]:
+def _assigned_parts(word: Word) -> Iterator[WordPart]:
     """Yield the parts of the value of a variable, which is not split: the elements of an array become one text."""
     for part in word:
         if part.all_elements:
-            yield Part("shell", f"${{{part.text}[*]}}", quoted=True)
+            yield WordPart("shell", f"${{{part.text}[*]}}", quoted=True)
             continue
         if part.default and not part.quoted:
             default = without_quotes(part.default, quoted=False)
@@ -307,7 +307,7 @@ def _assigned_parts(word: Word) -> Iterator[Part]:
         is_path = part.kind in {"text", "shell"} and not part.quoted
         for number, text in enumerate(LATER_HOME.split(part.text) if is_path else [part.text]):
             if number:
-                yield Part("variable", "HOME", quoted=True)
+                yield WordPart("variable", "HOME", quoted=True)
             if text or not number:
                 yield replace(part, text=text, quoted=True)
 
@@ -321,10 +321,10 @@ def _words(node: Node) -> Iterator[Word]:
 
 
 def _word(node: Node) -> Word:
-    parts: list[Part] = []
+    parts: list[WordPart] = []
     for part in _parts(node, quoted=False):
         if parts and part.kind == parts[-1].kind == "text":
-            parts[-1] = Part("text", parts[-1].text + part.text, quoted=part.quoted or parts[-1].quoted)
+            parts[-1] = WordPart("text", parts[-1].text + part.text, quoted=part.quoted or parts[-1].quoted)
         else:
             parts.append(part)
     return tuple(parts)
@@ -346,7 +346,7 @@ def _has_braces(concatenation: Node) -> bool:
     return bool(BRACES.search("".join(parts)))
 
 
-def _joined_parts(concatenation: Node, *, quoted: bool) -> Iterator[Part]:
+def _joined_parts(concatenation: Node, *, quoted: bool) -> Iterator[WordPart]:
     """Read the parts of a word; the grammar cuts plain text with brackets, for example ``x[0-9]``."""
     groups = groupby(concatenation.children, lambda each: each.type in {"word", "number"})
     for number, (is_plain, nodes) in enumerate(groups):
@@ -358,7 +358,7 @@ def _joined_parts(concatenation: Node, *, quoted: bool) -> Iterator[Part]:
             yield from chain.from_iterable(_parts(each, quoted=quoted) for each in nodes)
 
 
-def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
+def _parts(node: Node, *, quoted: bool) -> Iterator[WordPart]:
     text = _source(node)
     if node.type.endswith(("expansion", "_substitution")) and (blanks := BLANKS.match(text)) and blanks[0]:
         yield _plain(blanks[0], quoted=quoted)
@@ -366,28 +366,28 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     match node.type:
         case "raw_string" | "ansi_c_string":
             plain = decode_ansi_text(text[2:-1]) if text.startswith("$") else text[1:-1]
-            yield Part("text", plain, quoted=True)
+            yield WordPart("text", plain, quoted=True)
         case "concatenation" if not quoted and _has_braces(node):
-            yield Part("shell", text)
+            yield WordPart("shell", text)
         case "concatenation":
             yield from _joined_parts(node, quoted=quoted)
         case "string":
             yield from _string_parts(node)
         case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
-            yield Part("variable", "PWD", quoted=quoted)
+            yield WordPart("variable", "PWD", quoted=quoted)
         case "simple_expansion" | "expansion":
             yield _variable(text, quoted=quoted)
         case "word" | "number" | "string_content" | "variable_name":
             yield _plain(text, quoted=quoted)
         case _:
-            yield Part("shell", text, quoted=quoted) if node.is_named else _plain(text, quoted=quoted)
+            yield WordPart("shell", text, quoted=quoted) if node.is_named else _plain(text, quoted=quoted)
 
 
-def _string_parts(node: Node) -> Iterator[Part]:
+def _string_parts(node: Node) -> Iterator[WordPart]:
     """Read a text in double quotes; white space between its parts belongs to no node of the tree."""
     text = node.text or b""
     start, at = node.start_byte, 1
-    yield Part("text", "", quoted=True)
+    yield WordPart("text", "", quoted=True)
     for child in node.named_children:
         gap = text[at : child.start_byte - start]
         if gap:
@@ -399,12 +399,12 @@ def _string_parts(node: Node) -> Iterator[Part]:
         yield _plain(gap.decode(errors="replace"), quoted=True)
 
 
-def _plain(text: str, *, quoted: bool) -> Part:
+def _plain(text: str, *, quoted: bool) -> WordPart:
     """Remove backslashes as the shell does; unquoted patterns and ``~`` are left to the shell."""
     if re.search(r"(?<!\\)\$", text):
-        return Part("shell", text, quoted=quoted)
+        return WordPart("shell", text, quoted=quoted)
     if not quoted and (text.startswith("~") or is_glob(text)):
-        return Part("shell", text)
+        return WordPart("shell", text)
     out, signs = [], iter(text)
     for sign in signs:
         if sign != "\\":
@@ -413,7 +413,7 @@ def _plain(text: str, *, quoted: bool) -> Part:
         after = next(signs, "")
         if after != "\n":
             out.append(after if not quoted or after in '$`"\\' else f"\\{after}")
-    return Part("text", "".join(out), quoted=quoted)
+    return WordPart("text", "".join(out), quoted=quoted)
 
 
 VARIABLE = re.compile(r"(?P<name>\w+)(?P<all>\[[@*]\])?(?:(?P<sign>:[-=])(?P<default>.*))?", re.DOTALL)
@@ -424,13 +424,13 @@ COMPUTED = frozenset({"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREAL
 """Variables that have another value each time when bash reads them."""
 
 
-def _variable(text: str, *, quoted: bool) -> Part:
+def _variable(text: str, *, quoted: bool) -> WordPart:
     found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
     # A command in the default computes it, like one in the value.
     is_computed = found and (found["name"] in COMPUTED or re.search(r"\$\(|`", found["default"] or ""))
     if not found or not found["name"].isidentifier() or is_computed or (quoted and text.endswith("[*]}")):
-        return Part("shell", text, quoted=quoted)
-    return Part(
+        return WordPart("shell", text, quoted=quoted)
+    return WordPart(
         "variable",
         found["name"],
         found["default"],

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 PartKind = Literal["text", "variable", "shell"]
 
 
-class Part(msgspec.Struct, frozen=True):
+class WordPart(msgspec.Struct, frozen=True):
     """A part of a word."""
 
     kind: PartKind
@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
         return f"${{{name}}}" if self.default is None else f"${{{name}{sign}{self.default}}}"
 
 
-Word = tuple[Part, ...]
+Word = tuple[WordPart, ...]
 """One word of a command as it is written: ``--nodes=$N`` is the text ``--nodes=`` and the variable ``N``."""
 
 Values = Mapping[str, tuple[Word, ...]]
@@ -77,7 +77,7 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
     elements = [part for part in word if part.text or part.kind != "text"]
     if elements and all(part.all_elements and values.get(part.text) == () for part in elements):
         return ()  # bash drops an array without elements, also in quotes
-    fields: list[list[Part]] = [[]]
+    fields: list[list[WordPart]] = [[]]
     for part in word:
         found = _value(part, values, nested=nested)
         if found is None:
@@ -92,29 +92,29 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
     return tuple(kept)
 
 
-def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | None:
+def _value(part: WordPart, values: Values, *, nested: bool) -> tuple[Word, ...] | None:
     if part.kind != "variable":
         return ((part,),)
     if _is_set(part, values):
         found = values[part.text] if part.all_elements else values[part.text][:1]
         if not part.all_elements and any(not each.quoted and each.kind != "text" for word in found for each in word):
-            return ((Part("shell", f"${{{part.text}[0]}}", quoted=part.quoted),),)
+            return ((WordPart("shell", f"${{{part.text}[0]}}", quoted=part.quoted),),)
         if nested:
             others = {name: value for name, value in values.items() if name != part.text}
             found = tuple(piece for word in found for piece in expand(word, others, nested=True))
-        return found or ((Part("text", "", quoted=True),),)
+        return found or ((WordPart("text", "", quoted=True),),)
     if default := taken_default(part, values):
-        return ((Part("text", default, quoted=part.quoted),),)
+        return ((WordPart("text", default, quoted=part.quoted),),)
     return ((replace(part, default=_expand_default(part, values)),),) if part.default else None
 
 
-def _is_set(part: Part, values: Values) -> bool:
+def _is_set(part: WordPart, values: Values) -> bool:
     """Return whether the script gives a variable a value; an empty one takes the default."""
     found = values.get(part.text)
     return found is not None and (not part.default or any(map(source_text, found)))
 
 
-def taken_default(part: Part, values: Values) -> str:
+def taken_default(part: WordPart, values: Values) -> str:
     """Return the default that a variable without a value takes; empty if it depends on the shell of the job."""
     is_known = part.kind != "variable" or _is_set(part, values) or SET_IN_JOB.fullmatch(part.text)
     default = "" if is_known else _expand_default(part, values)
@@ -129,13 +129,13 @@ def without_quotes(default: str, *, quoted: bool) -> str | None:
     return None if re.search(r'["\\]' if quoted else r"[\"'\\]", default) else default
 
 
-def _is_one_word(part: Part, values: Values) -> bool:
+def _is_one_word(part: WordPart, values: Values) -> bool:
     """Return whether the value of a variable is not split into words."""
     is_default = part.default is not None and not _is_set(part, values)
     return part.kind != "variable" or part.quoted or (is_default and bool(IN_QUOTES.fullmatch(part.default or "")))
 
 
-def _expand_default(part: Part, values: Values) -> str:
+def _expand_default(part: WordPart, values: Values) -> str:
     """Return the default of a variable with the values of the script's own variables."""
 
     def value(found: re.Match[str]) -> str:
@@ -145,7 +145,7 @@ def _expand_default(part: Part, values: Values) -> str:
     return USED_IN_DEFAULT.sub(value, part.default or "")
 
 
-def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
+def _append(fields: list[list[WordPart]], part: WordPart, *, split: bool) -> None:
     if not split or part.kind != "text":
         fields[-1].append(replace(part, quoted=part.quoted and not split))
         return
@@ -155,7 +155,7 @@ def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
     for number, piece in enumerate(pieces):
         if number:
             fields.append([])
-        fields[-1].append(_pattern(piece) if is_glob(piece) else Part("text", piece, quoted=True))
+        fields[-1].append(_pattern(piece) if is_glob(piece) else WordPart("text", piece, quoted=True))
     if part.text[-1:].isspace() and pieces:
         fields.append([])
 
@@ -165,9 +165,9 @@ def is_glob(text: str) -> bool:
     return bool(GLOB.search(text))
 
 
-def _pattern(text: str) -> Part:
+def _pattern(text: str) -> WordPart:
     """Return a pattern from the value of a variable, in which the shell expands nothing else."""
-    return Part("shell", re.sub(r"[^\w*?\[\]!,.:/=@%+^-]", r"\\\g<0>", text))
+    return WordPart("shell", re.sub(r"[^\w*?\[\]!,.:/=@%+^-]", r"\\\g<0>", text))
 
 
 def plain_text(word: Word) -> str | None:

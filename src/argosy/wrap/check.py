@@ -19,7 +19,7 @@ from argosy.runtimes.open_container import start_command
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, PrefixRecipe, SourceKind, Version
+from argosy.wrap.model import InContainer, PrefixRecipe, PrefixSourceKind, Version
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
@@ -113,7 +113,7 @@ def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: 
     SiteError
         If there is no such site.
     """
-    if not recipe.site or recipe.kind is SourceKind.FILES:
+    if not recipe.site or recipe.kind is PrefixSourceKind.FILES:
         return
     site = load_site(recipe.site, session.host)
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")

@@ -10,7 +10,7 @@ import msgspec
 from argosy.core.model import Bind, GpuMode
 
 
-class SourceKind(StrEnum):
+class PrefixSourceKind(StrEnum):
     """Kind of the sources of a prefix."""
 
     FILES = "files"
@@ -42,7 +42,7 @@ class PrefixRecipe(msgspec.Struct, frozen=True):
     Fields without a description are those of a build.
     """
 
-    kind: SourceKind
+    kind: PrefixSourceKind
     """Kind of the sources."""
     sources: tuple[str, ...]
     """Absolute paths of files, or the one image or folder as the user wrote it."""

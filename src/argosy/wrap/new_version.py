@@ -36,7 +36,7 @@ from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import refuse_gpu_build_at_site
 from argosy.wrap.installations import pack_folder
-from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Version, WrapReport
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, PrefixSourceKind, Settings, Version, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
     plan_commands,
@@ -97,7 +97,7 @@ def with_gpu_mode(settings: Settings, recipe: PrefixRecipe, runtime: str, sessio
     return replace(settings, gpu=gpu_at_sites(settings.gpu, runtime, (site,) if site else sites_here(session.host)))
 
 
-class Draft(msgspec.Struct, frozen=True):
+class VersionDraft(msgspec.Struct, frozen=True):
     """Facts about a version before its image exists."""
 
     identity: str
@@ -107,7 +107,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def add_version(
-    prefix: Path, draft: Draft, create_image: CreateImage, session: Session, *, previous: int = 0
+    prefix: Path, draft: VersionDraft, create_image: CreateImage, session: Session, *, previous: int = 0
 ) -> WrapReport:
     """Create a version in a temporary folder, rename that folder, and switch to the version."""
     start = time.monotonic()
@@ -125,7 +125,9 @@ def add_version(
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
 
-def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionImage, session: Session) -> Version:
+def _write_version_files(
+    prefix: Path, number: int, draft: VersionDraft, new: VersionImage, session: Session
+) -> Version:
     """Choose the commands of an image, write their wrappers and the facts of the version, and return these."""
     settings, recipe, image = draft.settings, new.recipe, new.image
     opened = inspect_squashfs(open_image(image), session)
@@ -270,11 +272,11 @@ def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionI
     ArgosyError
         If a build fails, or an image cannot be read.
     """
-    if recipe.kind is SourceKind.FILES:
+    if recipe.kind is PrefixSourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
         image, used = _built(recipe, recipe.base, files, folder, session)
         return VersionImage(image, _with_base(recipe, used))
-    if recipe.kind is SourceKind.FOLDER:
+    if recipe.kind is PrefixSourceKind.FOLDER:
         placed = pack_folder(recipe, folder, session)
         return VersionImage(
             placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
@@ -308,7 +310,7 @@ def extend_image(
     try:
         return VersionImage(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
     except NoVersions as clash:
-        if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
+        if recipe.kind is PrefixSourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
             raise
         session.reporter.note("the installed versions conflict with the new packages: rebuilding from the sources")

@@ -15,7 +15,7 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.runtimes.choose import load_command
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Wrapped
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, PrefixSourceKind, Settings, Wrapped
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 """Folders at the root that belong to the image: those of the host are not mounted, except /tmp and /var/tmp."""
@@ -77,7 +77,7 @@ def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
     UsageError
         If a path is neither absolute nor the name of a program.
     """
-    for path in settings.paths if recipe.kind is not SourceKind.FOLDER else ():
+    for path in settings.paths if recipe.kind is not PrefixSourceKind.FOLDER else ():
         if not path.startswith("/") and ("/" in path or path in {".", "..", "bin"}):
             raise UsageError(
                 f"invalid path {path!r}: it must be absolute",
@@ -267,5 +267,5 @@ def merge_files(known: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
 
 def dropped_variables(recipe: PrefixRecipe) -> tuple[str, ...]:
     """Return the caller's variables to remove, because they refer to software of the host."""
-    kept = {"VIRTUAL_ENV"} if recipe.kind is SourceKind.FOLDER else set()
+    kept = {"VIRTUAL_ENV"} if recipe.kind is PrefixSourceKind.FOLDER else set()
     return tuple(name for name in NOT_FROM_CALLER if name not in kept)

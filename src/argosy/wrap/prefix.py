@@ -17,8 +17,16 @@ from argosy.core.store import remove_path
 from argosy.images.open import open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
-from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.new_version import CreateImage, Draft, add_version, extend_image, given_site, keep_image, make_image
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.new_version import (
+    CreateImage,
+    VersionDraft,
+    add_version,
+    extend_image,
+    given_site,
+    keep_image,
+    make_image,
+)
 from argosy.wrap.plan import merge_files, refuse_relative_paths, settings_at_site
 from argosy.wrap.versions import (
     ACTIVATE,
@@ -43,7 +51,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
         If any step fails. The prefix then does not exist, or is as empty as before.
     """
     prefix = request.prefix
-    if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
+    if request.recipe.kind is PrefixSourceKind.FOLDER and (request.recipe.before or request.recipe.after):
         raise UsageError(
             "--pre-install and --post-install cannot be used with an installation: it is wrapped unchanged",
             hint="run the scripts on the installation, then wrap it",
@@ -54,7 +62,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     existed = prefix.is_dir()
     settings = _at_site(request.settings, request.recipe, session)
     recipe = with_own_python(request.recipe, settings)
-    draft = Draft(uuid.uuid4().hex[:12], "new", recipe, settings)
+    draft = VersionDraft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
             refuse_prefix(prefix)
@@ -65,7 +73,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
                 prefix.rmdir()
 
 
-def _create(prefix: Path, draft: Draft, session: Session) -> WrapReport:
+def _create(prefix: Path, draft: VersionDraft, session: Session) -> WrapReport:
     """Create the first version of a locked prefix; remove everything again if that fails."""
     try:
         return add_version(prefix, draft, _from_sources(draft.recipe), session)
@@ -77,7 +85,7 @@ def _create(prefix: Path, draft: Draft, session: Session) -> WrapReport:
 def _refuse_without_programs(request: WrapRequest) -> None:
     """Reject an installation without ``bin``, before it is copied."""
     source = Path(request.recipe.sources[0])
-    if request.recipe.kind is not SourceKind.FOLDER or request.settings.paths or not source.is_dir():
+    if request.recipe.kind is not PrefixSourceKind.FOLDER or request.settings.paths or not source.is_dir():
         return
     if not (source / "bin").is_dir():
         raise UsageError(
@@ -106,7 +114,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         refuse_relative_paths(settings or old.settings, recipe)
         new = _at_site(settings, recipe, session) if settings else old.settings
         recipe = with_own_python(recipe, new)
-        draft = Draft(old.identity, _reason(request), recipe, new)
+        draft = VersionDraft(old.identity, _reason(request), recipe, new)
         create_image = _choose_image(request, recipe, other_settings=draft.settings != old.settings)
         if recipe.own_python and not old.recipe.own_python and not _has_own_python(prefix):
             create_image = _from_sources(recipe)
@@ -126,7 +134,7 @@ def _at_site(settings: Settings, recipe: PrefixRecipe, session: Session) -> Sett
 
 def with_own_python(recipe: PrefixRecipe, settings: Settings) -> PrefixRecipe:
     """Return the recipe with the Python of conda, if ``--host`` hides that of the base."""
-    own = recipe.own_python or (settings.host and recipe.kind is SourceKind.FILES)
+    own = recipe.own_python or (settings.host and recipe.kind is PrefixSourceKind.FILES)
     return replace(recipe, own_python=own)
 
 
@@ -138,11 +146,11 @@ def plan_update(request: UpdateRequest, old: PrefixRecipe) -> PrefixRecipe:
     UsageError
         If the request does not fit the sources of the prefix, for example an image for a prefix built from files.
     """
-    if request.image and old.kind is not SourceKind.IMAGE:
+    if request.image and old.kind is not PrefixSourceKind.IMAGE:
         raise UsageError("this prefix was built from files", evidence=str(old), hint="pass files or packages instead")
-    if request.files and old.kind is not SourceKind.FILES:
+    if request.files and old.kind is not PrefixSourceKind.FILES:
         raise UsageError("this prefix wraps an image", evidence=str(old), hint="pass --image, or packages to add")
-    if (request.packages or request.after) and old.kind is SourceKind.FOLDER:
+    if (request.packages or request.after) and old.kind is PrefixSourceKind.FOLDER:
         raise UsageError(
             "cannot add packages to an existing installation",
             evidence=str(old),
@@ -245,7 +253,7 @@ def _choose_image(request: UpdateRequest, recipe: PrefixRecipe, *, other_setting
     if current is not None and not (request.files or request.image):
         if request.packages or request.after:
             return lambda folder, session: extend_image(recipe, current, folder, session, after=request.after)
-        if other_settings and recipe.kind is not SourceKind.FOLDER:
+        if other_settings and recipe.kind is not PrefixSourceKind.FOLDER:
             return lambda folder, _: keep_image(recipe, current, folder)
     return _from_sources(recipe)
 

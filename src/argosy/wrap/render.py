@@ -15,7 +15,7 @@ from argosy.version import VERSION as ARGOSY
 from argosy.wrap.model import InContainer, Version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.root_entries import Root
-from argosy.wrap.start import Start, render_apptainer, render_bwrap, render_join, render_names
+from argosy.wrap.start import StartFile, render_apptainer, render_bwrap, render_join, render_names
 from argosy.wrap.templates import fill_template
 from argosy.wrap.versions import write_version
 
@@ -71,7 +71,7 @@ def render_wrapper(name: str, number: int) -> str:
     return fill_template("wrapper.sh", name=quote(name), comment=as_comment(name), number=str(number), argosy=ARGOSY)
 
 
-def render_start(start: Start) -> str:
+def render_start(start: StartFile) -> str:
     """Render the file that the wrappers of a version share."""
     alternative = "" if start.runtime == "bwrap" else "load its module, or "
     head = fill_template(
@@ -89,7 +89,7 @@ def render_start(start: Start) -> str:
     return "\n".join((head, _image(start), _command(start), last))
 
 
-def _image(start: Start) -> str:
+def _image(start: StartFile) -> str:
     if start.runtime == "bwrap":
         return _trees(start)
     gone = f"$argosy_image, a link to {in_double_quotes(start.elsewhere)}," if start.elsewhere else "$argosy_image"
@@ -105,7 +105,7 @@ argosy_version=$argosy_prefix/versions/{start.number} argosy_image=$argosy_prefi
 """
 
 
-def _trees(start: Start) -> str:
+def _trees(start: StartFile) -> str:
     own = [tree for tree in (*start.trees, start.root.folder) if tree and "/" not in tree]
     looks = [f'[ -d "$argosy_trees/{in_double_quotes(tree)}" ] || argosy_gone={quote(tree)}' for tree in own]
     rows = [
@@ -118,7 +118,7 @@ def _trees(start: Start) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _command(start: Start) -> str:
+def _command(start: StartFile) -> str:
     names = " ".join(start.drop)
     return f"""\
 # Keep variables of host software, and the user's ~/.local, out of the container.
@@ -180,10 +180,10 @@ def _write_venv(folder: Path, inside: InContainer) -> None:
         (folder / ON_TOP / "sitecustomize.py").write_text(customize, encoding="utf-8")
 
 
-def _start(folder: Path, version: Version, plan: ContainerPlan, inside: InContainer, root: Root) -> Start:
+def _start(folder: Path, version: Version, plan: ContainerPlan, inside: InContainer, root: Root) -> StartFile:
     image = folder / version.image
     entry = plan.entry
-    return Start(
+    return StartFile(
         number=version.number,
         identity=version.identity,
         what=str(version.recipe),

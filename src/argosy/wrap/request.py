@@ -21,7 +21,7 @@ from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
 from argosy.recipes.option_row import option_name
 from argosy.recipes.read import MAYBE_LOCKS
 from argosy.recipes.user_config import fill_options
-from argosy.wrap.model import PrefixRecipe, SourceKind
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind
 
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
@@ -57,7 +57,7 @@ def plan_recipe(
             raise missing_file(source, Path.cwd())
     if FILES.issuperset(kinds):
         files = tuple(str(path.absolute()) for path in paths)
-        return PrefixRecipe(SourceKind.FILES, files, base or DEFAULT_BASE, flatten=flatten, default_base=not base)
+        return PrefixRecipe(PrefixSourceKind.FILES, files, base or DEFAULT_BASE, flatten=flatten, default_base=not base)
     if len(sources) > 1:
         raise UsageError(
             "cannot wrap several sources that are not all environment files",
@@ -82,11 +82,11 @@ def _plan_single(source: str, base: str, *, copy: bool, at: str) -> PrefixRecipe
     path = parse_path(source)
     if current_version(path) is not None and not at and not base:
         # Copy it: a prune of the other prefix may remove the file.
-        return PrefixRecipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
+        return PrefixRecipe(PrefixSourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
     if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
         folder = (str(path.absolute()),)
-        return PrefixRecipe(SourceKind.FOLDER, folder, base or DEFAULT_BASE, at=at, default_base=not base)
+        return PrefixRecipe(PrefixSourceKind.FOLDER, folder, base or DEFAULT_BASE, at=at, default_base=not base)
     if at:
         raise UsageError(
             "--at needs an installation on disk",
@@ -95,7 +95,7 @@ def _plan_single(source: str, base: str, *, copy: bool, at: str) -> PrefixRecipe
         )
     if base:
         raise UsageError("--base needs environment files", hint=f"omit --base: {source} is wrapped unchanged")
-    return PrefixRecipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
+    return PrefixRecipe(PrefixSourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
 
 
 def with_package_options(
@@ -114,10 +114,10 @@ def with_package_options(
         If an option is given for a recipe that installs no packages.
     """
     unused = [name for name in PACKAGE_ROWS if given.get(name) and name != "site"]
-    if unused and recipe.kind is not SourceKind.FILES:
+    if unused and recipe.kind is not PrefixSourceKind.FILES:
         option = option_name(unused[0])
         raise UsageError(f"{option} needs environment files", hint=f"omit it: {recipe} is wrapped unchanged")
-    values = fill_options(given, PACKAGE_ROWS, environment) if recipe.kind is SourceKind.FILES else given
+    values = fill_options(given, PACKAGE_ROWS, environment) if recipe.kind is PrefixSourceKind.FILES else given
     return replace(recipe, **{row.field or name: values[name] for name, row in PACKAGE_ROWS.items() if name in values})
 
 

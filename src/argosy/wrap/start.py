@@ -20,7 +20,7 @@ NO_DEVICES = Devices()
 NO_ROOT = Root()
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartFile(msgspec.Struct, frozen=True):
     """Values of the shared file of a version, ``start.sh``."""
 
     number: int
@@ -57,7 +57,7 @@ class Start(msgspec.Struct, frozen=True):
     """Entries of the root for a start without an overlay, if that is possible (bwrap)."""
 
 
-def _render_visible(start: Start, mount: str) -> str:
+def _render_visible(start: StartFile, mount: str) -> str:
     """Render all mounts, the last one first: each line inserts its options before those of the earlier lines.
 
     Parameters
@@ -79,12 +79,12 @@ def _render_visible(start: Start, mount: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _callers(start: Start, mount: str) -> str:
+def _callers(start: StartFile, mount: str) -> str:
     here = _mount(mount, ShellExpr("$PWD"), ShellExpr("$PWD"))
     return fill_template("callers.sh", system=_system_cases(start), here=here, place=_mount_place(mount)).rstrip()
 
 
-def _callers_if_apart(start: Start) -> str:
+def _callers_if_apart(start: StartFile) -> str:
     """Render the mounts of the caller's folders that no other mount contains: each one costs bubblewrap 0.2 ms.
 
     The test for the folder comes first in any case, because it makes an automounter mount the folder.
@@ -96,7 +96,7 @@ def _callers_if_apart(start: Start) -> str:
     ).rstrip()
 
 
-def _installation(start: Start, mount: str) -> list[str]:
+def _installation(start: StartFile, mount: str) -> list[str]:
     """Render the mount of the image's installation at its own path, over the host's folder of that path."""
     if not start.at:
         return []
@@ -118,7 +118,7 @@ def _tree_path(tree: str, path: str = "") -> ShellExpr | str:
     return tree + path if "/" in tree else ShellExpr(f"$argosy_prefix/cache/trees/{tree}/root{in_double_quotes(path)}")
 
 
-def _places(start: Start, mount: str) -> list[str]:
+def _places(start: StartFile, mount: str) -> list[str]:
     patterns = [f"/{name}" for name in (*_left_out(start), "lost+found", *(("opt/argosy",) if start.host else ()))]
     folders = f"/*{' /opt/*' if start.host else ''}"
     places = fill_template("places.sh", folders=folders, skipped=" | ".join(patterns), place=_mount_place(mount))
@@ -129,7 +129,7 @@ def _mount_place(mount: str) -> str:
     return _mount(mount, ShellExpr("$argosy_place"), ShellExpr("$argosy_place"))
 
 
-def _left_out(start: Start) -> tuple[str, ...]:
+def _left_out(start: StartFile) -> tuple[str, ...]:
     """Return the folders at the root that are not mounted as a whole."""
     # --host mounts the system folders of the host, with /run: Slurm's commands need the socket of munge there. /opt
     # contains the layer, so its folders are mounted one by one.
@@ -138,11 +138,11 @@ def _left_out(start: Start) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
 
 
-def _top_of_installation(start: Start) -> str:
+def _top_of_installation(start: StartFile) -> str:
     return start.at.split("/")[1] if start.at else ""
 
 
-def _next_to_installation(start: Start, mount: str) -> list[str]:
+def _next_to_installation(start: StartFile, mount: str) -> list[str]:
     """Render the mounts of the folders next to an installation, one by one, so that its own path can be created."""
     top = _top_of_installation(start)
     if not top or any(fnmatchcase(top, name) for name in SYSTEM_FOLDERS) or f"/{top}" == start.at:
@@ -154,7 +154,7 @@ def _next_to_installation(start: Start, mount: str) -> list[str]:
     ]
 
 
-def _system_cases(start: Start) -> str:
+def _system_cases(start: StartFile) -> str:
     """Return the patterns of folders that belong to the image, so that a caller's folder cannot be mounted there."""
     names = [name for name in (*SYSTEM_FOLDERS, *start.shadowed) if name not in {"tmp", "var", "run", "opt"}]
     return " | ".join(["/", "/opt", *(f"/{name}" if name.endswith("*") else f"/{name} | /{name}/*" for name in names)])
@@ -186,7 +186,7 @@ CHANGES_THE_CONTAINER = (
 """Options of the runtime that the user's environment may set for other containers."""
 
 
-def _gpu(start: Start) -> list[str]:
+def _gpu(start: StartFile) -> list[str]:
     if start.gpu is not GpuMode.AUTO:
         return [f'set -- {" ".join(GPU_FLAGS[start.gpu])} "$@"'] if GPU_FLAGS.get(start.gpu) else []
     return [
@@ -200,7 +200,7 @@ def _both(name: str, value: ShellExpr | str) -> str:
     return " ".join(f"{family}ENV_{name}={quote(value)}" for family in APPTAINER_FAMILIES)
 
 
-def render_apptainer(start: Start) -> str:
+def render_apptainer(start: StartFile) -> str:
     """Render the start with Apptainer or SingularityCE."""
     path = ShellExpr("$argosy_prefix/bin:$PATH") if start.host else ShellExpr("$argosy_path")
     layer = []
@@ -241,7 +241,7 @@ def _forget(between: str, names: tuple[str, ...]) -> list[str]:
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
 
 
-def render_bwrap(start: Start) -> str:
+def render_bwrap(start: StartFile) -> str:
     """Render the start with bubblewrap from unpacked trees."""
     path = ShellExpr("PATH=$argosy_prefix/bin:$PATH") if start.host else ShellExpr("PATH=$argosy_path")
     libraries = ":".join(start.devices.library_folders)
@@ -272,7 +272,7 @@ def render_bwrap(start: Start) -> str:
     return "\n".join(rows) + "\n"
 
 
-def render_join(start: Start) -> str:
+def render_join(start: StartFile) -> str:
     """Render the file that joins the trees with an overlay."""
     trees = " ".join(quote(_tree_path(tree)) for tree in start.trees)
     rows = [
@@ -283,7 +283,7 @@ def render_join(start: Start) -> str:
     return "\n".join(rows) + "\n" + fill_template("join.sh", count=str(len(start.trees)), trees=trees)
 
 
-def render_names(start: Start) -> str:
+def render_names(start: StartFile) -> str:
     """Render the image's users and groups, to which a start adds the caller."""
     rows = [
         "# shellcheck shell=sh disable=SC2034",
@@ -294,7 +294,7 @@ def render_names(start: Start) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _in_place(start: Start) -> str:
+def _in_place(start: StartFile) -> str:
     """Render the start without an overlay."""
     entries = start.root.entries
     owned = [each.target for each in entries if each.how is How.BIND and each.target[1:] not in USUALLY_EMPTY]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from argosy.bench.collectives_output import parse_collectives
 from argosy.bench.requests import launch_sweep, parse_node_counts
-from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
+from argosy.bench.result import ALGORITHM, BUS, BenchKind, BenchResult, Figure
 from argosy.bench.show import plots_of, render_html, render_table
 from argosy.bench.stored import read_results
 from argosy.cli.app import app
@@ -138,7 +138,7 @@ def test_results_travel_as_json_and_the_page_escapes_them(session: Session, tmp_
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     hostile = "<script>alert(1)</script>"
     figures = (Figure(hostile, "seconds of a run", "s", 2.5, 2.4, 2.7, each=(2.4, 2.5, 2.7)),)
-    results = (BenchResult(Kind.SETTINGS, "job 1", "seconds of a run", figures, notes=(hostile,)),)
+    results = (BenchResult(BenchKind.SETTINGS, "job 1", "seconds of a run", figures, notes=(hostile,)),)
     file = tmp_path / "kept.json"
     file.write_bytes(json.dumps([json.loads(render_json(results))]).encode())
     assert read_results(session, (str(file),)) == results

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from argosy.bench.result import sign_interval
 from argosy.bench.settings import (
     MARK,
-    Run,
+    ComparedRun,
     Variant,
     compare,
     parse_runs,
@@ -136,9 +136,9 @@ def test_a_failing_setting_is_reported_and_the_others_continue(tmp_path: Path) -
     assert "(2 failed)" in render_comparison(rows, "seconds")
 
 
-def runs_of(first: list[float], second: list[float]) -> list[Run]:
-    told = [Run(n, 0, 0, value) for n, value in enumerate(first)]
-    return told + [Run(n, 1, 0, value) for n, value in enumerate(second)]
+def runs_of(first: list[float], second: list[float]) -> list[ComparedRun]:
+    told = [ComparedRun(n, 0, 0, value) for n, value in enumerate(first)]
+    return told + [ComparedRun(n, 1, 0, value) for n, value in enumerate(second)]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,6 @@ def test_the_interval_contains_the_median_as_often_as_promised() -> None:
 
 def test_other_lines_are_ignored() -> None:
     assert parse_runs(f"{MARK} 1 0 0 2.5\nx {MARK} 1 0 0 3\n{MARK} 1 0 0\n{MARK} 2 1 9 -\n") == (
-        Run(1, 0, 0, 2.5),
-        Run(2, 1, 9, None),
+        ComparedRun(1, 0, 0, 2.5),
+        ComparedRun(2, 1, 9, None),
     )

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from argosy.bench.startup import PROGRAM, Calls, Figure, StartupReport, count_calls, render_table
+from argosy.bench.startup import PROGRAM, Calls, StartFigure, StartupReport, count_calls, render_table
 
 REPORT = StartupReport(
     "/p", "apptainer", "import torch",
     tuple(
-        Figure(case, at_once, ms, ms - 1, ms + 1, 5)
+        StartFigure(case, at_once, ms, ms - 1, ms + 1, 5)
         for at_once in (0, 1, 8) for case, ms in (("bare", 10.0), ("wrapper", 31.5 + at_once))
     ),
     (Calls("bare", 9000, 8000), Calls("wrapper", 9100, 40)),

@@ -8,7 +8,7 @@ import pytest
 
 from argosy.builder.bases.choose import other_bases
 from argosy.core.records import replace
-from argosy.sites.profile_parts import Base
+from argosy.sites.profile_parts import SiteBase
 from argosy.sites.read import read_site
 
 SITE = read_site("lumi-g")
@@ -30,10 +30,10 @@ def test_an_existing_base_of_the_site_with_python_comes_first(tmp_path: Path) ->
     here = tmp_path / "here.sif"
     here.touch()
     bases = (
-        Base(name=str(here)),
-        Base(name=str(tmp_path / "gone.sif"), holds=("python",)),
-        Base(name="docker://site/started", holds=("python",), enter="run"),
-        Base(name="docker://site/python", python="3.12"),
+        SiteBase(name=str(here)),
+        SiteBase(name=str(tmp_path / "gone.sif"), holds=("python",)),
+        SiteBase(name="docker://site/started", holds=("python",), enter="run"),
+        SiteBase(name="docker://site/python", python="3.12"),
     )
     site = replace(SITE, images=replace(SITE.images, bases=bases))
     assert tuple(other_bases((site,), ()))[:2] == (str(here), "docker://site/python")

@@ -44,7 +44,7 @@ from argosy.images.formats import OutputFormat
 from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site
-from argosy.wrap.model import PrefixRecipe, SourceKind
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind
 from argosy.wrap.request import plan_recipe, with_package_options
 from tests.unit.machines import make_host, make_session
 
@@ -856,8 +856,8 @@ def test_every_command_takes_the_same_package_options(command: click.Command) ->
 
 def test_package_options_are_refused_when_an_image_is_wrapped() -> None:
     with pytest.raises(UsageError, match="--cuda needs environment files"):
-        with_package_options(PrefixRecipe(SourceKind.IMAGE, ("x.sif",)), {"cuda": "12", "allow_replace": ()}, {})
-    assert with_package_options(PrefixRecipe(SourceKind.FILES, ("e.yml",)), {"cuda": "12"}, {}).cuda == "12"
+        with_package_options(PrefixRecipe(PrefixSourceKind.IMAGE, ("x.sif",)), {"cuda": "12", "allow_replace": ()}, {})
+    assert with_package_options(PrefixRecipe(PrefixSourceKind.FILES, ("e.yml",)), {"cuda": "12"}, {}).cuda == "12"
 
 
 def test_a_missing_project_file_that_was_named_is_reported(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from argosy.builder.image_cache import (
     read_stamp,
 )
 from argosy.builder.inputs import BuildInputs
-from argosy.builder.records import BuildRequest, Clock
+from argosy.builder.records import BuildRequest, StepTimes
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -82,7 +82,7 @@ def spec(tmp_path: Path) -> BuildRequest:
 
 def notes_of(spec: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[str, ...] | None:
     """Say what a build tells that copies; None where it would go on to install."""
-    report = copy_cached_image(spec, BuildInputs(Recipe(), "", lock), Clock(session))
+    report = copy_cached_image(spec, BuildInputs(Recipe(), "", lock), StepTimes(session))
     return report.notes if report else None
 
 

@@ -22,7 +22,7 @@ from argosy.builder.downloads import installed_uv
 from argosy.builder.python.base_python import BasePython, unused_replacements, write_search_path
 from argosy.builder.python.packages import refuse_wheels_for_other_torch, write_entry_point_shims
 from argosy.builder.python.pins import (
-    Demand,
+    SourcedRequirement,
     excluded_notes,
     found_hashes,
     hidden_notes,
@@ -186,7 +186,10 @@ def test_a_local_build_satisfies_every_requirement_that_its_release_satisfies(
 
 
 def test_an_unmet_requirement_names_both_sides_and_its_line() -> None:
-    demands = [Demand("env.yml:7", Requirement("torch<2")), Demand("x 1.0", Requirement("numpy<1"))]
+    demands = [
+        SourcedRequirement("env.yml:7", Requirement("torch<2")),
+        SourcedRequirement("x 1.0", Requirement("numpy<1")),
+    ]
     with pytest.raises(CheckFailed) as raised:
         refuse_unmet_demands(demands, BUILDS, "3.11.2")
     for text in ("torch<2", "env.yml:7", f"torch=={BUILDS['torch']}"):
@@ -197,7 +200,7 @@ def test_an_unmet_requirement_names_both_sides_and_its_line() -> None:
     "asked", ["numpy<1", "torch<2; python_version < '3.8'", "torch<2; extra == 'old'", "Torch>=2.9", "torch"]
 )
 def test_a_requirement_that_does_not_apply_or_is_met_passes(asked: str) -> None:
-    refuse_unmet_demands([Demand("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
+    refuse_unmet_demands([SourcedRequirement("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
 
 
 def test_requirements_of_packages_in_a_folder_are_read(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from argosy.recipes.lock import LockedPackage
 from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Node, Site
-from argosy.sites.profile_parts import Base
+from argosy.sites.profile_parts import SiteBase
 from argosy.sites.software import Images
 
 TORCH = LockedPackage("torch", "2.9.0+rocm6.4")
@@ -185,7 +185,7 @@ def test_a_processor_of_another_architecture_than_the_nodes_is_refused() -> None
     ids=["the base's", "a base that is not known", "no driver is known", "the driver is older than the base"],
 )
 def test_torch_has_the_rocm_of_a_base_that_the_site_knows(driver: str, base: str, index: str) -> None:
-    images = Images(bases=(Base(name="old.sif", vendor="amd", rocm="6.2.4"),))
+    images = Images(bases=(SiteBase(name="old.sif", vendor="amd", rocm="6.2.4"),))
     site = Site(name="here", node=Node(gpus=8, gpu_vendor="amd", rocm=driver), images=images)
     choice = choose_backend("", site, base)
     assert choice

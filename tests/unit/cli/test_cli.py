@@ -24,7 +24,7 @@ from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.errors import ArgosyError
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
-from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, Version
 from argosy.wrap.versions import switch, write_version
 
 CONTROL = "\x1b"
@@ -82,7 +82,15 @@ def test_a_file_in_place_of_the_cache_is_a_usage_error(tmp_path: Path, words: st
 
 def test_an_empty_package_name_is_reported_as_an_unset_variable(tmp_path: Path) -> None:
     version = Version(
-        1, "a", "", "new", "0", PrefixRecipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
+        1,
+        "a",
+        "",
+        "new",
+        "0",
+        PrefixRecipe(PrefixSourceKind.FILES, ("/a/r.txt",)),
+        Settings(),
+        "apptainer",
+        "image.sif",
     )
     (tmp_path / "versions/1/bin").mkdir(parents=True)
     write_version(tmp_path / "versions/1", version)

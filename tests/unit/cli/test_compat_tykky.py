@@ -27,7 +27,7 @@ from argosy.cli.compat.tykky_config import (
 )
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind
-from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, WrapRequest
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, WrapRequest
 
 CWD = Path("/project/me")
 
@@ -95,7 +95,7 @@ def test_a_conda_environment_sees_the_host_as_under_tykky() -> None:
     asked = new("conda-containerize new --mamba --prefix env -r req.txt --post post.sh environment.yml")
     assert asked.prefix == CWD / "env"
     assert asked.recipe == PrefixRecipe(
-        SourceKind.FILES,
+        PrefixSourceKind.FILES,
         ("/project/me/environment.yml", "/project/me/req.txt"),
         base="debian:bookworm",
         after=("/project/me/post.sh",),
@@ -129,7 +129,7 @@ def test_a_version_of_python_is_one_of_the_base() -> None:
 
 def test_a_container_is_copied_unless_the_site_shares_it() -> None:
     asked = new("wrap-container -w /opt/venv/bin --environ vars --prefix e vendor.sif")
-    assert asked.recipe == PrefixRecipe(SourceKind.IMAGE, ("/project/me/vendor.sif",), copy=True)
+    assert asked.recipe == PrefixRecipe(PrefixSourceKind.IMAGE, ("/project/me/vendor.sif",), copy=True)
     assert asked.settings == Settings(paths=("/opt/venv/bin",), variables=(("A", "x y"),))
     shared = new("wrap-container -w /bin --prefix e docker://python:3", Conf(share=True)).recipe
     assert (shared.sources, shared.copy) == (("docker://python:3",), False)
@@ -151,7 +151,7 @@ def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
     assert asked.after == ("/project/me/post.sh",)
     assert len(words.notes) == 1
     old = Settings(paths=("/x",), variables=(("B", "1"),), host=True)
-    recipe = PrefixRecipe(SourceKind.FILES, ("/a",))
+    recipe = PrefixRecipe(PrefixSourceKind.FILES, ("/a",))
     assert plan_settings(words, Conf(), old, recipe, read) == old
     more = parse_arguments("conda-containerize", ["update", "env", "--environ", "vars"])
     assert plan_settings(more, Conf(), old, recipe, read).variables == (("B", "1"), ("A", "x y"))

@@ -6,7 +6,7 @@ import pytest
 
 from argosy.cli.cmd_explain import render_explained
 from argosy.cli.output import NO_LIMIT, output_width, render_table
-from argosy.launch.explain import Explained
+from argosy.launch.explain import ExplainedValue
 
 ROWS = [("site", "lumi-g", "from the file of the user"), ("account", "p", "short")]
 
@@ -32,7 +32,7 @@ def test_nothing_is_wrapped_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     monkeypatch.setenv("COLUMNS", "60")
     assert output_width() == NO_LIMIT
-    row = Explained("job", "--account", "v" * 60, "a long reason " * 20, "option")
+    row = ExplainedValue("job", "--account", "v" * 60, "a long reason " * 20, "option")
     assert [len(lines) for lines in render_explained([row], output_width(), evidence=False)] == [1]
 
 
@@ -45,7 +45,7 @@ def test_a_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reasons_follow_on_the_next_line_if_columns_do_not_fit() -> None:
-    row = Explained("job", "--account", "p", "the reason", "option", "https://a; https://b")
+    row = ExplainedValue("job", "--account", "p", "the reason", "option", "https://a; https://b")
     assert render_explained([row], 40, evidence=True) == [
         ["  --account = p", "      the reason [option]", "      https://a", "      https://b"]
     ]
@@ -64,8 +64,8 @@ def test_a_long_cell_moves_the_rest_of_its_row_below_and_no_column_shifts() -> N
 
 def test_all_values_of_an_explanation_have_one_form() -> None:
     rows = [
-        Explained("job", "--account", "p", "short", "option"),
-        Explained("container", "bind", "/scratch/" + "x" * 40, "a long reason " * 4, "option"),
+        ExplainedValue("job", "--account", "p", "short", "option"),
+        ExplainedValue("container", "bind", "/scratch/" + "x" * 40, "a long reason " * 4, "option"),
     ]
     narrow = [lines[0] for lines in render_explained(rows, 40, evidence=False)]
     assert [" = " in line for line in narrow] == [True, True]

@@ -18,11 +18,11 @@ from argosy.core.plots import (
     SOFT,
     TEXT,
     Level,
-    Line,
     LinePlot,
     Plot,
+    PlotLine,
+    PlotRow,
     Point,
-    Row,
     RowPlot,
     describe,
     draw,
@@ -36,8 +36,8 @@ HOSTILE = "</text><script>alert('1')</script> $x_{ \x1b[31m 漢"
 LINES = LinePlot(
     "Bus bandwidth", "size of the message", "GB/s",
     (
-        Line("2 nodes", (Point(1 << 16, 1.5), Point(1 << 20, 40, 38, 44), Point(1 << 30, 90))),
-        Line(HOSTILE, (Point(1 << 16, 1), Point(1 << 30, 80))),
+        PlotLine("2 nodes", (Point(1 << 16, 1.5), Point(1 << 20, 40, 38, 44), Point(1 << 30, 90))),
+        PlotLine(HOSTILE, (Point(1 << 16, 1), Point(1 << 30, 80))),
     ),
     (Level("the profile expects", 85),),
     in_bytes=True,
@@ -45,9 +45,9 @@ LINES = LinePlot(
 ROWS = RowPlot(
     HOSTILE, "ms",
     (
-        Row("bare", 13, 12, 15, accent=False, group="one start"),
-        Row("wrapped", 28, each=(27, 28, 31), limit=30, group="one start"),
-        Row(HOSTILE, 200, group="8 at once"),
+        PlotRow("bare", 13, 12, 15, accent=False, group="one start"),
+        PlotRow("wrapped", 28, each=(27, 28, 31), limit=30, group="one start"),
+        PlotRow(HOSTILE, 200, group="8 at once"),
     ),
     limit_label="budget",
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_two_plots_on_a_page_share_no_element_id() -> None:
 
 
 def test_lines_differ_in_marker_and_dash() -> None:
-    lines = tuple(Line(str(n), (Point(1, n), Point(2, n))) for n in range(1, 4))
+    lines = tuple(PlotLine(str(n), (Point(1, n), Point(2, n))) for n in range(1, 4))
     root = ET.fromstring(draw(LinePlot("a", "x", "y", lines)))  # noqa: S314 - our own
     styles = [
         each.attrib["style"] for each in root.iter(f"{SPACE}path") if "stroke-width: 1.6" in each.get("style", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
-from argosy.diagnostics.why.marks import DATA, LineKind, Mark, MarkTable, compile_marks, read_marks
+from argosy.diagnostics.why.marks import DATA, LineKind, LogMark, MarkTable, compile_marks, read_marks
 
 
 @pytest.mark.parametrize("kind", LineKind)
@@ -59,7 +59,7 @@ def test_a_wrong_key_is_refused_with_the_name_of_its_mark(tmp_path: Path, old: s
 
 @pytest.mark.parametrize("pattern", ["an (open bracket", "(?i)a flag for the whole expression"])
 def test_a_pattern_that_is_not_a_regular_expression_is_named(pattern: str) -> None:
-    marks = tuple(Mark(pattern=each, example="x") for each in ("x", pattern))
+    marks = tuple(LogMark(pattern=each, example="x") for each in ("x", pattern))
     with pytest.raises(UsageError) as refused:
         compile_marks("well", MarkTable(says="It went well.", marks=marks))
     assert f"well, the mark {pattern!r}" in refused.value.evidence

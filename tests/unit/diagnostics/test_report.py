@@ -9,14 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
+from argosy.bench.result import ALGORITHM, BUS, BenchKind, BenchResult, Figure
 from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.cause import allows_card, cite_lines, explain_cause
 from argosy.diagnostics.report.model import (
-    Case,
     Change,
     Cited,
     Comparison,
@@ -26,6 +25,7 @@ from argosy.diagnostics.report.model import (
     Phase,
     RankRow,
     Report,
+    ReportCase,
     Search,
     UserException,
     UserFrame,
@@ -69,14 +69,14 @@ RANKS = tuple(
     for rank in range(4)
 )
 MEASURED = BenchResult(
-    Kind.COLLECTIVES, "job 7", HOSTILE,
+    BenchKind.COLLECTIVES, "job 7", HOSTILE,
     tuple(
         Figure("", quantity, "GB/s", speed, speed * 0.9, speed * 1.1, 2, size)
         for size, speed in ((1 << 20, 10.5), (1 << 30, 90.25)) for quantity in (BUS, ALGORITHM)
     ),
     expected={2: 100.0},
 )  # fmt: skip
-CASE = Case(
+CASE = ReportCase(
     facts=FACTS,
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
@@ -207,7 +207,7 @@ def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown
 
 
 def test_a_failed_check_is_explained_by_the_only_difference_from_the_last_run_that_passed() -> None:
-    slow = Case(GOOD, COMMAND, (SLOW,), compared=CHANGED)
+    slow = ReportCase(GOOD, COMMAND, (SLOW,), compared=CHANGED)
     assert explain_cause(slow) == (
         "The network check failed: TCP over eth0, not InfiniBand; NCCL 2.27 says 'No device'. "
         "In the launch, the argument 'sockets' (before: 'ib') is the only difference from job 5, which passed with "
@@ -232,7 +232,7 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     search = search_arguments("/x/train.py", CHANGED.changes[0])
     low = Finding("bandwidth", State.FAIL, "1.1 GB/s")
     tcp = NetFacts(networks=("Socket",))
-    case = Case(RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
+    case = ReportCase(RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
     assert explain_cause(case).endswith(
         "For 'sockets', line 21 of the program contains this value of NCCL_IB_HCA. NCCL read NCCL_IB_HCA=mlx4 "
@@ -275,7 +275,7 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
         UserFrame("/x/train.py", 61, "load", "return BATCHES[step]"),
     )
     lines = ((22, "BATCHES: list[int] = [1]", False), (61, "    return BATCHES[step]", True))
-    case = Case(
+    case = ReportCase(
         replace(RECORDED, last_lines=("rank 3 step 2", "", *TRACEBACK)),
         replace(PLAN, command=("python", "train.py", "ib", "3")), raised=UserException("KeyError: 'label'", frames),
         compared=replace(CHANGED, changes=(Change("arguments", "ib", "ib 3"),)), excerpt=Excerpt("/x/train.py", lines),
@@ -347,7 +347,7 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
     frames = (UserFrame("/x/train.py", 75, "<module>", "train(int(sys.argv[2]))"), UserFrame("/x/train.py", 51, "load"))
     change = Change("arguments", "ib", "ib 3")
     plan = replace(PLAN, command=("python", "train.py", "ib", "3"))
-    case = Case(
+    case = ReportCase(
         FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=UserException("x", frames)
     )
     assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
@@ -359,7 +359,9 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
 
 def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     raised = UserException("KeyError", (UserFrame("/x/train.py", 51, "load"),))
-    case = Case(RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y")
+    case = ReportCase(
+        RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y"
+    )
     read, back, again = list_steps(case)
     assert read.command == "sed -n 49,62p /x/train.py"
     assert read.where == "Type it on a login node; costs no GPU hours."
@@ -395,7 +397,7 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
 def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job() -> None:
     search = search_arguments("/x/train.py", CHANGED.changes[0])
     facts = replace(GOOD, record="/r")
-    slow = Case(facts, COMMAND, (SLOW,), compared=CHANGED, search=search, profile="lumi-g")
+    slow = ReportCase(facts, COMMAND, (SLOW,), compared=CHANGED, search=search, profile="lumi-g")
     find, repeat, check, devices = list_steps(slow)
     assert find.command == "grep -nF -e sockets -e NCCL_ /x/train.py"
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"
@@ -547,7 +549,7 @@ def test_an_exception_of_the_program_is_found_with_its_place_in_the_users_code()
 
 def test_the_summary_says_what_happened() -> None:
     def said(facts: JobFacts, **more: Any) -> str:
-        return summarize(Case(facts, **more))
+        return summarize(ReportCase(facts, **more))
 
     early = replace(FACTS, first=None, submitted="2026-01-02T03:04:05")
     assert said(FACTS) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
@@ -592,7 +594,7 @@ def test_the_measured_bandwidth_is_compared_in_a_sentence() -> None:
         "Largest bus bandwidth: 90.25 GB/s on 2 nodes in job 7, 90.25 GB/s on 2 nodes in job 5, the last run that "
         "passed; the site's profile expects 100 GB/s on 2 nodes."
     )
-    assert summarize_results((BenchResult(Kind.SETTINGS, "job 7", "x", ()),)) == ""
+    assert summarize_results((BenchResult(BenchKind.SETTINGS, "job 7", "x", ()),)) == ""
 
 
 def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:

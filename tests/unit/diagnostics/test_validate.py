@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
-from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, set_table
+from argosy.diagnostics.validate.merge import Fact, ValidationResult, merge_result, read_result, set_table
 from argosy.launch.resolve import with_validated_overlay
 from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
@@ -50,7 +50,7 @@ value = "1"
 
 HOST = make_host("apptainer")
 VALIDATE = Path(__file__).parents[3] / "src/argosy/diagnostics/validate/data/validate.sh"
-RESULT = Result(
+RESULT = ValidationResult(
     argosy_validate=1,
     site="desk",
     job="7",

@@ -12,7 +12,7 @@ from argosy.core.process import Command, FakeRunner, Reply
 from argosy.images.registry import convert
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import (
-    Fault,
+    RegistryFault,
     SkopeoOptions,
     classify_fault,
     explain_failure,
@@ -33,29 +33,33 @@ DIGEST = "sha256:" + "ab" * 32
 REFERENCE = parse_reference("docker://reg.example/x/y:1")
 
 SAID = [
-    (Fault.MISSING, "reading manifest 1 in 127.0.0.1:5571/x/none: manifest unknown: manifest unknown", UsageError),
-    (Fault.MISSING, "name unknown: repository name not known to registry", UsageError),
-    (Fault.LOGIN, "reading manifest 1 in x: unauthorized: authentication required", ToolFailed),
-    (Fault.LOGIN, "requested access to the resource is denied", ToolFailed),
-    (Fault.LOGIN, "unable to retrieve auth token: invalid username/password: unauthorized: bad", ToolFailed),
-    (Fault.LOGIN, "received unexpected HTTP status: 403 Forbidden", ToolFailed),
     (
-        Fault.SETTINGS,
+        RegistryFault.MISSING,
+        "reading manifest 1 in 127.0.0.1:5571/x/none: manifest unknown: manifest unknown",
+        UsageError,
+    ),
+    (RegistryFault.MISSING, "name unknown: repository name not known to registry", UsageError),
+    (RegistryFault.LOGIN, "reading manifest 1 in x: unauthorized: authentication required", ToolFailed),
+    (RegistryFault.LOGIN, "requested access to the resource is denied", ToolFailed),
+    (RegistryFault.LOGIN, "unable to retrieve auth token: invalid username/password: unauthorized: bad", ToolFailed),
+    (RegistryFault.LOGIN, "received unexpected HTTP status: 403 Forbidden", ToolFailed),
+    (
+        RegistryFault.SETTINGS,
         'getting username and password: * reading JSON file "/h/auth.json": open /h/auth.json: permission denied',
         ToolFailed,
     ),
-    (Fault.RATE, "toomanyrequests: You have reached your pull rate limit.", ToolFailed),
-    (Fault.RATE, "received unexpected HTTP status: 429 Too Many Requests", ToolFailed),
-    (Fault.TLS, 'Get "https://x/v2/": x509: certificate signed by unknown authority', ToolFailed),
-    (Fault.NO_TLS, 'Get "https://x/v2/": http: server gave HTTP response to HTTPS client', ToolFailed),
-    (Fault.NETWORK, "dial tcp 127.0.0.1:1: connect: connection refused", ToolFailed),
-    (Fault.NETWORK, "dial tcp: lookup nosuch.invalid on 10.0.0.1:53: no such host", ToolFailed),
-    (Fault.NETWORK, "net/http: TLS handshake timeout", ToolFailed),
-    (Fault.SILENT, "skopeo: no data for 90 seconds", ToolFailed),
-    (Fault.SERVER, "received unexpected HTTP status: 503 Service Unavailable", ToolFailed),
-    (Fault.FULL, "writing blob: write /x/oci-put-blob: no space left on device", CheckFailed),
-    (Fault.ARCH, 'no image found in manifest list for architecture amd64, variant "", OS linux', ImageError),
-    (Fault.OTHER, "something new", ToolFailed),
+    (RegistryFault.RATE, "toomanyrequests: You have reached your pull rate limit.", ToolFailed),
+    (RegistryFault.RATE, "received unexpected HTTP status: 429 Too Many Requests", ToolFailed),
+    (RegistryFault.TLS, 'Get "https://x/v2/": x509: certificate signed by unknown authority', ToolFailed),
+    (RegistryFault.NO_TLS, 'Get "https://x/v2/": http: server gave HTTP response to HTTPS client', ToolFailed),
+    (RegistryFault.NETWORK, "dial tcp 127.0.0.1:1: connect: connection refused", ToolFailed),
+    (RegistryFault.NETWORK, "dial tcp: lookup nosuch.invalid on 10.0.0.1:53: no such host", ToolFailed),
+    (RegistryFault.NETWORK, "net/http: TLS handshake timeout", ToolFailed),
+    (RegistryFault.SILENT, "skopeo: no data for 90 seconds", ToolFailed),
+    (RegistryFault.SERVER, "received unexpected HTTP status: 503 Service Unavailable", ToolFailed),
+    (RegistryFault.FULL, "writing blob: write /x/oci-put-blob: no space left on device", CheckFailed),
+    (RegistryFault.ARCH, 'no image found in manifest list for architecture amd64, variant "", OS linux', ImageError),
+    (RegistryFault.OTHER, "something new", ToolFailed),
 ]
 
 
@@ -65,7 +69,7 @@ def reply(message: str) -> Reply:
 
 
 @pytest.mark.parametrize(("fault", "said", "kind"), SAID)
-def test_each_refusal_is_classified_and_explained(fault: Fault, said: str, kind: type[ArgosyError]) -> None:
+def test_each_refusal_is_classified_and_explained(fault: RegistryFault, said: str, kind: type[ArgosyError]) -> None:
     assert classify_fault(said) is fault
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply(said))
     assert type(error) is kind

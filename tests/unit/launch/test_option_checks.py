@@ -38,7 +38,7 @@ from argosy.recipes.option_row import option_name
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
-from argosy.sites.profile_parts import Avoid, Option, SiteBind
+from argosy.sites.profile_parts import Avoid, SiteBind, SiteOption
 from argosy.sites.software import Modules
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 from tests.unit.machines import make_host, make_session
@@ -82,7 +82,7 @@ def test_an_option_that_the_site_advises_against_is_named() -> None:
 
 
 def test_an_option_that_replaces_that_of_the_site_is_named() -> None:
-    option = Option(to="sbatch", word="--constraint=gpu", why="nodes with GPUs", source="https://e.org")
+    option = SiteOption(to="sbatch", word="--constraint=gpu", why="nodes with GPUs", source="https://e.org")
     there = msgspec.structs.replace(LAB, options=(option,))
     (line,) = doubtful_choices(plan(there, options=JobOptions(constraint="hbm80g")).choices)
     assert line == "--constraint hbm80g: it replaces --constraint=gpu of the profile; give both if the job needs both"
@@ -91,7 +91,7 @@ def test_an_option_that_replaces_that_of_the_site_is_named() -> None:
 
 
 def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required() -> None:
-    option = Option(to="sbatch", word="--constraint=MI300A", why="the usual nodes", source="https://e.org")
+    option = SiteOption(to="sbatch", word="--constraint=MI300A", why="the usual nodes", source="https://e.org")
     slurm = msgspec.structs.replace(LAB.slurm, required=("constraint",))
     there = msgspec.structs.replace(LAB, options=(option,), slurm=slurm)
     assert "--constraint=MI300A" in plan(there).directives
@@ -100,7 +100,7 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
 
 
 def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_commands() -> None:
-    option = Option(to="srun-always", word="--gres=none", why="steps get no GPUs", source="https://e.org")
+    option = SiteOption(to="srun-always", word="--gres=none", why="steps get no GPUs", source="https://e.org")
     there = msgspec.structs.replace(LAB, options=(option,))
     made = plan(there, stage_to="/local", wanted=Wanted(nodes=2))
     assert "argosy_step_options=--gres=none" in made.script
@@ -131,7 +131,7 @@ def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them(
 
 
 def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_others_only() -> None:
-    option = Option(
+    option = SiteOption(
         to="sbatch", word="--qos=hopper", when={"partition": "hopper"}, why="its QOS", source="https://e.org"
     )
     slurm = msgspec.structs.replace(LAB.slurm, required=("qos",))
@@ -910,7 +910,7 @@ def test_the_record_has_the_program_and_the_command_line_that_was_typed(tmp_path
 
 
 SRUN: Mapping[str, Any] = {"launcher": "srun", "wanted": Wanted(nodes=2, ranks=4)}
-EACH_ITS_GPU = msgspec.structs.replace(LAB, options=(Option(to="srun", word="--gpus-per-task=1"),))
+EACH_ITS_GPU = msgspec.structs.replace(LAB, options=(SiteOption(to="srun", word="--gpus-per-task=1"),))
 
 
 def container_per(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> tuple[str, str]:

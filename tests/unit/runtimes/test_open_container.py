@@ -14,7 +14,7 @@ from argosy.core.shell import ShellHelper
 from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
 from argosy.runtimes.open_container import name_of_image, open_container, plan_entry
 from argosy.runtimes.runtime import SCRIPTS
-from argosy.sites.profile_parts import Base
+from argosy.sites.profile_parts import SiteBase
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host, real_session
 
@@ -50,7 +50,7 @@ def plan(
     image: Image, mode: str, *, asked: str = "", reference: str = "", name: str = "/site/torch.sif"
 ) -> ContainerPlan:
     request = ContainerRequest(runtime="podman" if image.kind is ImageKind.REGISTRY else "apptainer", enter=asked)
-    base = Base(name=name, enter=mode, why="", source="https://site.example", checked="2026-01-01")  # type: ignore[arg-type]
+    base = SiteBase(name=name, enter=mode, why="", source="https://site.example", checked="2026-01-01")  # type: ignore[arg-type]
     site = replace(SITE, images=replace(SITE.images, bases=(base,)))
     planned = plan_container(request, image, make_host("apptainer", "podman"))
     return plan_entry(planned, request, reference or image.path, (site,))

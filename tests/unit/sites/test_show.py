@@ -17,7 +17,7 @@ from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.launch.explain import GROUPS, ExplainedValue, explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import note_target
 from argosy.launch.option_checks import plan_notes
@@ -36,7 +36,7 @@ def laptop(**environment: str) -> Session:
     return make_session(host=make_host(arch="aarch64", environment=environment))
 
 
-def explained_rows(**environment: str) -> tuple[Explained, ...]:
+def explained_rows(**environment: str) -> tuple[ExplainedValue, ...]:
     request = LaunchRequest(
         "/scratch/x.sif",
         ("python", "train.py"),

@@ -30,7 +30,7 @@ from argosy.sites.job_settings import (
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
-from argosy.sites.profile_parts import Evident, Option
+from argosy.sites.profile_parts import Evident, SiteOption
 from argosy.sites.read import DATA, find_profile, read_site, read_table, search_path, site_names
 from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
@@ -415,7 +415,7 @@ def test_undecided_settings_are_omitted_with_a_row() -> None:
     [("runtime", "runtime-option"), ("srun-always", "srun"), ("sbatch", "sbatch"), ("annotation", "annotation")],
 )
 def test_an_option_has_the_same_key_whether_it_is_set_or_not(to: str, key: str) -> None:
-    option = Option(to=to, word="--x", when={"nodes": "> 1"})  # type: ignore[arg-type]  # one of the words
+    option = SiteOption(to=to, word="--x", when={"nodes": "> 1"})  # type: ignore[arg-type]  # one of the words
     site = Site(name="lab", title="t", options=(option,))
     shown = [choose_site_settings(site, facts, 0).choices for facts in (Facts(nodes="2"), Facts())]
     assert [(row.key, row.value) for rows in shown for row in rows] == [(key, "--x"), (key, "not set")]

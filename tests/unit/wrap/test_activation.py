@@ -22,7 +22,7 @@ from argosy.wrap.activation import (
     render_tcl,
     write_activation,
 )
-from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version, Wrapped
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, Version, Wrapped
 from argosy.wrap.versions import switch, write_version
 from tests.unit.machines import make_session
 
@@ -32,7 +32,7 @@ VERSION = Version(
     made="2026-01-01T00:00:00Z",
     reason="new",
     argosy="0",
-    recipe=PrefixRecipe(SourceKind.FILES, ("/a/environment.yml",)),
+    recipe=PrefixRecipe(PrefixSourceKind.FILES, ("/a/environment.yml",)),
     settings=Settings(),
     runtime="apptainer",
     image="image.sif",

@@ -22,7 +22,7 @@ from argosy.runtimes.runtime import load_runtime
 from argosy.sites.read import read_site
 from argosy.wrap.check import refuse_gpu_build
 from argosy.wrap.installations import link_file, refuse_other_place
-from argosy.wrap.model import InContainer, PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
+from argosy.wrap.model import InContainer, PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, Version, WrapRequest
 from argosy.wrap.new_version import collect_notes, parse_probe, probe_image, with_gpu_mode
 from argosy.wrap.plan import (
     merge_files,
@@ -39,12 +39,12 @@ from argosy.wrap.prefix import history, plan_update, prune, rollback, update, wr
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
-from argosy.wrap.start import Start, render_join, render_names
+from argosy.wrap.start import StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
-START = Start(
+START = StartFile(
     number=3,
     identity="abc",
     what="requirements.txt over debian:bookworm",
@@ -97,7 +97,7 @@ def test_wrapping_an_image_that_argosy_did_not_build_needs_absolute_paths() -> N
         plan_paths(Settings(), argosy=False, image="x.sif")
     with pytest.raises(UsageError, match="it must be absolute"):
         refuse_relative_paths(
-            Settings(paths=("python", "env/bin")), PrefixRecipe(SourceKind.FILES, ("/r/requirements.txt",))
+            Settings(paths=("python", "env/bin")), PrefixRecipe(PrefixSourceKind.FILES, ("/r/requirements.txt",))
         )
     assert plan_paths(Settings(paths=("/opt/v/bin/", "/opt/v/bin")), argosy=True, image="x") == ("/opt/v/bin",)
     assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
@@ -156,7 +156,7 @@ def test_a_file_of_variables_is_parsed_and_computed_values_are_refused_by_line()
 
 
 def test_an_update_keeps_earlier_packages_and_adds_new_ones() -> None:
-    old = PrefixRecipe(SourceKind.FILES, ("/a/environment.yml",), base="debian:bookworm", added=("numpy",))
+    old = PrefixRecipe(PrefixSourceKind.FILES, ("/a/environment.yml",), base="debian:bookworm", added=("numpy",))
     new = plan_update(UpdateRequest(Path("p"), packages=("scipy", "numpy"), files=("/b/environment.yml",)), old)
     assert new.sources == ("/b/environment.yml",)
     assert new.added == ("numpy", "scipy")
@@ -164,7 +164,7 @@ def test_an_update_keeps_earlier_packages_and_adds_new_ones() -> None:
     with pytest.raises(UsageError, match="built from files"):
         plan_update(UpdateRequest(Path("p"), image="x.sif"), old)
     with pytest.raises(UsageError, match="wraps an image"):
-        plan_update(UpdateRequest(Path("p"), files=("x",)), PrefixRecipe(SourceKind.IMAGE, ("x.sif",)))
+        plan_update(UpdateRequest(Path("p"), files=("x",)), PrefixRecipe(PrefixSourceKind.IMAGE, ("x.sif",)))
 
 
 def test_a_missing_bind_source_is_noted(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_missing_bind_source_is_noted(tmp_path: Path) -> None:
 
 def test_the_last_requirement_of_a_package_wins() -> None:
     old = PrefixRecipe(
-        SourceKind.FILES, ("/a/requirements.txt",), "debian:bookworm", added=("Idna<3", "x @ https://e.org/x.whl")
+        PrefixSourceKind.FILES, ("/a/requirements.txt",), "debian:bookworm", added=("Idna<3", "x @ https://e.org/x.whl")
     )
     new = plan_update(UpdateRequest(Path("p"), packages=("idna==3.7", "./folder")), old)
     assert new.added == ("x @ https://e.org/x.whl", "idna==3.7", "./folder")
@@ -236,7 +236,7 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
         (tmp_path / f"versions/{number}").mkdir(parents=True)
         (tmp_path / f"versions/{number}/image.sif").touch()
         version = Version(
-            number, "abc", "", "new", "0", PrefixRecipe(SourceKind.FILES, ()), Settings(), "bwrap", "image.sif"
+            number, "abc", "", "new", "0", PrefixRecipe(PrefixSourceKind.FILES, ()), Settings(), "bwrap", "image.sif"
         )
         write_version(tmp_path / f"versions/{number}", version)
     with pytest.raises(
@@ -415,7 +415,7 @@ def test_an_update_of_a_missing_image_names_the_image(tmp_path: Path) -> None:
     (tmp_path / "versions/1/bin").mkdir(parents=True)
     (tmp_path / "versions/1/image.sif").symlink_to("/gone/vendor.sif")
     switch(tmp_path, 1)
-    old = PrefixRecipe(SourceKind.IMAGE, ("/gone/vendor.sif",))
+    old = PrefixRecipe(PrefixSourceKind.IMAGE, ("/gone/vendor.sif",))
     write_version(tmp_path / "versions/1", Version(1, "abc", "", "new", "0", old, Settings(), "bwrap", "image.sif"))
     with pytest.raises(ImageError) as error:
         update(UpdateRequest(tmp_path, packages=("six",)), None, make_session(tmp_path))
@@ -472,7 +472,9 @@ def test_a_name_with_a_line_break_starts_nothing_of_its_own(prefix: Path) -> Non
 
 def test_a_folder_without_programs_is_refused_before_it_is_copied(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    request = WrapRequest(tmp_path / "env", PrefixRecipe(SourceKind.FOLDER, (str(tmp_path / "data"),)), Settings())
+    request = WrapRequest(
+        tmp_path / "env", PrefixRecipe(PrefixSourceKind.FOLDER, (str(tmp_path / "data"),)), Settings()
+    )
     with pytest.raises(UsageError, match="has no folder bin"):
         wrap(request, make_session(tmp_path / "cache"))
     assert not (tmp_path / "env").exists()
@@ -534,7 +536,7 @@ def test_every_program_that_a_start_defines_is_passed_to_sh() -> None:
     ],
     ids=["apptainer", "host", "bwrap", "bwrap, folder by folder"],
 )
-def test_generated_scripts_pass_shellcheck(start: Start, tmp_path: Path) -> None:
+def test_generated_scripts_pass_shellcheck(start: StartFile, tmp_path: Path) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed here")
@@ -591,7 +593,7 @@ def test_the_gpu_mode_of_a_prefix_is_that_of_the_given_or_configured_site(
 ) -> None:
     session = make_session(tmp_path)
     host = replace(session.host, environment={"ARGOSY_SITE": variable} if variable else {})
-    recipe = PrefixRecipe(SourceKind.FILES, ("r.txt",), site=site)
+    recipe = PrefixRecipe(PrefixSourceKind.FILES, ("r.txt",), site=site)
     chosen = with_gpu_mode(Settings(), recipe, "singularity", replace(session, host=host))
     assert chosen.gpu == gpu
     asked = Settings(gpu=GpuMode.ROCM)
@@ -624,7 +626,7 @@ def test_a_missing_source_is_reported(
 
 def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:
     recipe = plan_recipe((str(prefix),))
-    assert recipe == PrefixRecipe(SourceKind.IMAGE, (str(prefix),), copy=True)
+    assert recipe == PrefixRecipe(PrefixSourceKind.IMAGE, (str(prefix),), copy=True)
 
 
 def test_a_venv_whose_python_is_not_in_the_base_is_refused() -> None:

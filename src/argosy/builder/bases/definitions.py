@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from argosy.builder.bases.source_rows import Row, definition_rows, dockerfile_rows, has_valid_arguments, heredocs
+from argosy.builder.bases.source_rows import SourceRow, definition_rows, dockerfile_rows, has_valid_arguments, heredocs
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.shell import quote
@@ -209,11 +209,11 @@ def _read(path: Path) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def _rows(text: str, kind: Format) -> Iterator[Row]:
+def _rows(text: str, kind: Format) -> Iterator[SourceRow]:
     return definition_rows(text) if kind is Format.DEFINITION else dockerfile_rows(text.removeprefix(_MARK))
 
 
-def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
+def _refuse_unknown_keyword(row: SourceRow, path: Path, kind: Format) -> None:
     """Refuse an unknown section, header or instruction."""
     if kind is Format.DOCKERFILE:
         word, known = row.shown.upper(), INSTRUCTIONS
@@ -234,7 +234,7 @@ def _refuse_unknown_keyword(row: Row, path: Path, kind: Format) -> None:
     )
 
 
-def _problem_of_section(row: Row) -> tuple[str, str] | None:
+def _problem_of_section(row: SourceRow) -> tuple[str, str] | None:
     """Return what is wrong with a section or a line of a header, and a hint."""
     if row.header and not row.shown:
         return (
@@ -246,7 +246,7 @@ def _problem_of_section(row: Row) -> tuple[str, str] | None:
     return None
 
 
-def _problem(row: Row, *, above: bool) -> tuple[str, str] | None:
+def _problem(row: SourceRow, *, above: bool) -> tuple[str, str] | None:
     """Return what is wrong with an instruction, which may be above the first FROM, and a hint."""
     word = row.shown.upper()
     if row.open_end:
@@ -281,7 +281,7 @@ def _from_words(text: str) -> list[list[str]]:
     return [words for words in rows if words]
 
 
-def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:
+def _pulled_images(rows: Iterator[SourceRow]) -> Iterator[str]:
     source = ""
     for row in rows:
         if row.header and row.shown.lower() == "bootstrap":
@@ -290,7 +290,7 @@ def _pulled_images(rows: Iterator[Row]) -> Iterator[str]:
             yield row.rest
 
 
-def first_heredoc(path: Path) -> Row | None:
+def first_heredoc(path: Path) -> SourceRow | None:
     """Return the first instruction of a Dockerfile with a here-document."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return next((row for row in dockerfile_rows(text) if heredocs(row)), None)

@@ -17,7 +17,7 @@ Lines = Iterator[tuple[int, str]]
 """The lines of a file that are not read yet, with their numbers."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class SourceRow(msgspec.Struct, frozen=True):
     """A section, a line of a header, or an instruction."""
 
     number: int
@@ -50,7 +50,7 @@ def _split_lines(text: str) -> Lines:
     return enumerate((line.removesuffix("\r") for line in text.split("\n")), 1)
 
 
-def definition_rows(text: str) -> Iterator[Row]:
+def definition_rows(text: str) -> Iterator[SourceRow]:
     """Yield the sections of a definition file and the lines of its headers.
 
     A section has an empty keyword if its line is indented, and a line of a header if it has no colon.
@@ -63,17 +63,17 @@ def definition_rows(text: str) -> Iterator[Row]:
         if bare.startswith("%"):
             header = False
             name = line.lstrip("%").split(" ")[0] if line.startswith("%") else ""
-            yield Row(number, f"%{name}", bare, line.lstrip("%").removeprefix(name))
+            yield SourceRow(number, f"%{name}", bare, line.lstrip("%").removeprefix(name))
         elif header and (not bare or bare.startswith("#")):
             continued = False
         elif header:
             key, colon, value = bare.split("#")[0].partition(":")
             if not continued:
-                yield Row(number, key.strip() if colon else "", bare, value.strip(), header=True)
+                yield SourceRow(number, key.strip() if colon else "", bare, value.strip(), header=True)
             continued = bare.split("#")[0].rstrip().endswith("\\")
 
 
-def dockerfile_rows(text: str) -> Iterator[Row]:
+def dockerfile_rows(text: str) -> Iterator[SourceRow]:
     """Yield the instructions of a Dockerfile."""
     escape = "`" if _BACKQUOTE.match(text) else "\\"
     lines = _split_lines(text)
@@ -82,14 +82,14 @@ def dockerfile_rows(text: str) -> Iterator[Row]:
             continue
         joined = _join(line, lines, escape).strip()
         word, *rest = _BLANK.split(joined, maxsplit=1)
-        row = Row(number, word, line.strip(), _FLAGS.sub("", "".join(rest), count=1))
+        row = SourceRow(number, word, line.strip(), _FLAGS.sub("", "".join(rest), count=1))
         ends = (
             (end, any((text.lstrip("\t") if tabs else text) == end for _, text in lines)) for tabs, end in heredocs(row)
         )
         yield replace(row, open_end=next((end for end, found in ends if not found), ""))
 
 
-def heredocs(row: Row) -> list[tuple[bool, str]]:
+def heredocs(row: SourceRow) -> list[tuple[bool, str]]:
     """Return the here-documents of an instruction: whether tabs before the last line are removed, and that line."""
     word, rest = row.shown, row.rest
     if word.upper() == "ONBUILD":
@@ -101,7 +101,7 @@ def heredocs(row: Row) -> list[tuple[bool, str]]:
     return [(bool(match["tabs"]), _QUOTES.sub(r"\1", match["end"])) for match in found]
 
 
-def has_valid_arguments(row: Row) -> bool:
+def has_valid_arguments(row: SourceRow) -> bool:
     """Return whether an instruction has as many arguments as it needs, or a list in JSON if it needs that."""
     words = row.rest.split()
     match row.shown.upper():

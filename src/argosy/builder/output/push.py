@@ -23,7 +23,7 @@ from argosy.images.find import open_named
 from argosy.images.open import OpenedImage, refuse_layer
 from argosy.images.registry.references import SLASHED, Reference, Transport, parse_reference
 from argosy.images.registry.skopeo import (
-    Fault,
+    RegistryFault,
     classify_fault,
     explain_failure,
     last_message,
@@ -86,7 +86,11 @@ def _refuse_unreachable(reference: Reference, session: Session) -> None:
     """Check that the registry is reachable before packing; a missing or hidden image is not an error."""
     command = plan_manifest(reference, skopeo_options(session))
     reply = session.runner.run(command)
-    if reply.code != 0 and classify_fault(last_message(reply)) in {Fault.SILENT, Fault.TLS, Fault.NETWORK}:
+    if reply.code != 0 and classify_fault(last_message(reply)) in {
+        RegistryFault.SILENT,
+        RegistryFault.TLS,
+        RegistryFault.NETWORK,
+    }:
         raise explain_failure(reference, command, reply, pushing=True)
 
 

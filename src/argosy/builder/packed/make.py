@@ -34,7 +34,7 @@ from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_whee
 from argosy.builder.python.file_lists import FileList, find_altered_packages, read_file_lists
 from argosy.builder.python.installer import Installer
 from argosy.builder.python.packages import install_pins
-from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands, replaceable
+from argosy.builder.python.pins import Pin, SourcedRequirement, read_demand, read_demands, replaceable
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.core.records import replace
@@ -137,7 +137,7 @@ class Wheels(msgspec.Struct, frozen=True):
         """Whether torch is a packed wheel, which was checked for the site when it was packed."""
         return any(wheel.record.name == TORCH for wheel in self.packed)
 
-    def demands(self) -> Iterator[Demand]:
+    def demands(self) -> Iterator[SourcedRequirement]:
         """Return the requirements of the packed wheels."""
         for wheel in self.packed:
             for text in wheel.record.requires:

@@ -51,7 +51,7 @@ class CachedFile(msgspec.Struct, frozen=True, array_like=True):
     crc: int
 
 
-class Modules(msgspec.Struct, frozen=True):
+class ModuleList(msgspec.Struct, frozen=True):
     """List the modules of a package, as paths below a folder of the environment."""
 
     root: Path
@@ -72,7 +72,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         major, minor, *_ = self.python.split(".")
         return f"cpython-{major}{minor}"
 
-    def entry(self, package: Modules) -> Path:
+    def entry(self, package: ModuleList) -> Path:
         """Return the cache folder for the byte code of a package's modules with their present content."""
         root, digest = str(package.root), hashlib.sha256(f"{METHOD} {self.python}".encode())
         for module in package.paths:
@@ -81,7 +81,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
                 digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
         return self.folder / digest.hexdigest()
 
-    def restore(self, package: Modules, entry: Path) -> bool:
+    def restore(self, package: ModuleList, entry: Path) -> bool:
         """Link a package's cached byte code to its modules, and remove other code; return whether it was cached."""
         self.drop(package)
         root = package.root
@@ -96,7 +96,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         self.drop(package)  # files that were linked before a damaged one was found
         return False
 
-    def store(self, package: Modules, entry: Path) -> None:
+    def store(self, package: ModuleList, entry: Path) -> None:
         """Store the compiled byte code of a package, replacing an entry that could not be restored."""
         root = package.root
         beside = part_name(entry)
@@ -115,13 +115,13 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         finally:
             remove_path(beside)
 
-    def _codes(self, package: Modules) -> Iterator[str]:
+    def _codes(self, package: ModuleList) -> Iterator[str]:
         """Return the paths of a package's byte code files below its root."""
         for module in package.paths:
             folder, slash, file = module.rpartition("/")
             yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{self.tag}.pyc"
 
-    def drop(self, package: Modules) -> None:
+    def drop(self, package: ModuleList) -> None:
         """Remove the byte code of a package's modules."""
         root = str(package.root)
         for code in self._codes(package):
@@ -129,11 +129,11 @@ class BytecodeCache(msgspec.Struct, frozen=True):
                 os.unlink(f"{root}/{code}")  # noqa: PTH108 - 10,000 of them
 
 
-def _wheel_modules(site: Path, record: Path) -> Modules:
+def _wheel_modules(site: Path, record: Path) -> ModuleList:
     """Return the modules that a wheel's RECORD lists."""
     rows = csv.reader(record.read_text(errors="replace", encoding="utf-8").splitlines())
     paths = (row[0] for row in rows if row and row[0].endswith(".py"))
-    return Modules(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
+    return ModuleList(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
 
 
 def _read(path: str) -> bytes:
@@ -215,12 +215,12 @@ def compile_conda(
         for listed in (*records, tuple(rest)):  # link scripts created the files that no package lists
             own = tuple(sorted(rest.intersection(listed)))
             rest.difference_update(own)
-            new.append(Modules(prefix, own))
+            new.append(ModuleList(prefix, own))
         packages = [package for package in new if package.paths]
         _compile(build_container, (layer, library), work, cache, packages, step, omitted)
 
 
-def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
+def _wheels(site: Path, changed: Collection[str]) -> list[ModuleList]:
     """Return the modules of each package in `site` that pip just installed."""
     records = sorted(site.glob("*.dist-info/RECORD"))
     return [_wheel_modules(site, record) for record in records if _name_of(record) in changed]
@@ -231,7 +231,7 @@ def _compile(
     folders: tuple[Path, Path],
     work: Path,
     cache: BytecodeCache,
-    new: Collection[Modules],
+    new: Collection[ModuleList],
     step: Step,
     omitted: Collection[str] = (),
 ) -> None:
@@ -299,14 +299,14 @@ def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, 
         prefix = tree / ENV_PREFIX.lstrip("/")
         for library in library_folders(tree):
             sizes = {path: size for size, path, _ in _modules(str(library), cache.tag)}
-            package = Modules(prefix, tuple(path[len(f"{prefix}/") :] for path in sizes))
+            package = ModuleList(prefix, tuple(path[len(f"{prefix}/") :] for path in sizes))
             cache.drop(package)
             groups += _render_groups(sizes, [package], tree, work)
     _compile_groups(build_container, work, groups)
 
 
 def _render_groups(
-    sizes: Mapping[str, int], packages: Iterable[Modules], tree: Path, work: Path
+    sizes: Mapping[str, int], packages: Iterable[ModuleList], tree: Path, work: Path
 ) -> Iterator[tuple[int, str]]:
     """Render the groups of the modules in an unpacked tree, each with its size."""
     root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
@@ -320,7 +320,7 @@ def _compile_groups(build_container: BuildContainer, work: Path, groups: Collect
         run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
 
 
-def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[str]]:
+def _groups(sizes: Mapping[str, int], packages: Iterable[ModuleList]) -> list[list[str]]:
     """Group the modules of each package, and those of no package, in the order of their paths; largest group first.
 
     The modules that a process compiles before a given module are then always the same, independent of other packages

@@ -24,9 +24,9 @@ from argosy.builder.python.base_python import BasePython, site_folders, write_se
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer
 from argosy.builder.python.installer import BUILT_WHEELS, REQUIRE_HASHES, Installer
 from argosy.builder.python.pins import (
-    Demand,
     Pin,
     Row,
+    SourcedRequirement,
     asked_demands,
     asked_hashes,
     found_hashes,
@@ -204,7 +204,7 @@ def create_environment(installer: Installer) -> None:
     write_search_path(installer.layer)
 
 
-def refuse_unmet_requirements(installer: Installer, others: Iterable[Demand] = ()) -> None:
+def refuse_unmet_requirements(installer: Installer, others: Iterable[SourcedRequirement] = ()) -> None:
     """Refuse the first requirement of an installed package that a vendor's build in the base does not satisfy.
 
     Parameters

@@ -195,7 +195,7 @@ class CannotHave(CheckFailed):
         self.wanted = wanted
 
 
-class Demand(msgspec.Struct, frozen=True):
+class SourcedRequirement(msgspec.Struct, frozen=True):
     """A requirement and its origin: ``file:line``, or a package with its version."""
 
     by: str
@@ -207,7 +207,7 @@ def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: version for name, version in packages if VENDORS.search(version)}
 
 
-def refuse_unmet_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: str) -> None:
+def refuse_unmet_demands(demands: Iterable[SourcedRequirement], builds: Mapping[str, str], python: str) -> None:
     """Refuse the first requirement that a vendor's build does not satisfy.
 
     Parameters
@@ -252,14 +252,14 @@ def meets(version: str, wanted: Requirement) -> bool:
     return not wanted.url and any(wanted.specifier.contains(v, prereleases=True) for v in (version, release))
 
 
-def asked_demands(recipe: Recipe) -> Iterator[Demand]:
+def asked_demands(recipe: Recipe) -> Iterator[SourcedRequirement]:
     """Return the requirements of the user's own files."""
     for line in (*recipe.pip, *recipe.constraints):
         if line.kind is PipKind.INDEX or line.name:
             yield from read_demand(str(line.where), line.requirement)
 
 
-def read_demands(site_packages: Path) -> Iterator[Demand]:
+def read_demands(site_packages: Path) -> Iterator[SourcedRequirement]:
     """Return the requirements of the packages in a folder."""
     for dist in distributions(path=[str(site_packages)]):
         facts = dist.metadata  # each access reads and parses the file again
@@ -268,10 +268,10 @@ def read_demands(site_packages: Path) -> Iterator[Demand]:
             yield from read_demand(by, text)
 
 
-def read_demand(by: str, text: str) -> Iterator[Demand]:
+def read_demand(by: str, text: str) -> Iterator[SourcedRequirement]:
     """Read a requirement; an invalid one is left out."""
     try:
-        yield Demand(by, Requirement(text))
+        yield SourcedRequirement(by, Requirement(text))
     except InvalidRequirement:
         return  # the resolver reports it
 

@@ -19,7 +19,7 @@ from argosy.core.shell import quote
 from argosy.core.store import work_folder
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.build_options import DEFAULT_BASE
-from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, WrapRequest
+from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, WrapRequest
 from argosy.wrap.prefix import update, wrap
 from argosy.wrap.request import parse_environ, script_paths
 from argosy.wrap.versions import open_prefix
@@ -216,7 +216,7 @@ def plan_update(arguments: Arguments, cwd: Path, read: Read) -> UpdateRequest:
 def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: PrefixRecipe, read: Read) -> Settings:
     """Return how the commands start; new wrapper paths are added to those of the environment or the old version."""
     asked = tuple(_path_inside(path, arguments, recipe) for path in (*conf.paths, *arguments.paths))
-    known = old.paths or ((f"{ENV_PREFIX}/bin",) if recipe.kind is SourceKind.FILES else ())
+    known = old.paths or ((f"{ENV_PREFIX}/bin",) if recipe.kind is PrefixSourceKind.FILES else ())
     variables = dict(old.variables)
     for file in filter(None, (*conf.environs, arguments.environ)):
         variables |= dict(parse_environ(read(file), file))
@@ -226,9 +226,9 @@ def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: Prefi
 
 def _path_inside(path: str, arguments: Arguments, recipe: PrefixRecipe) -> str:
     """Return a path in the container; paths of an environment or installation may be relative to it."""
-    if recipe.kind is SourceKind.FILES and not path.startswith("/"):
+    if recipe.kind is PrefixSourceKind.FILES and not path.startswith("/"):
         return f"{ENV_PREFIX}/{path}"
-    if recipe.kind is SourceKind.FOLDER and not arguments.mask and path.startswith(f"{recipe.sources[0]}/"):
+    if recipe.kind is PrefixSourceKind.FOLDER and not arguments.mask and path.startswith(f"{recipe.sources[0]}/"):
         return path.removeprefix(f"{recipe.sources[0]}/")
     return path
 
@@ -255,18 +255,20 @@ def _pip(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixReci
 
 def _files(arguments: Arguments, conf: Conf, cwd: Path) -> PrefixRecipe:
     files = tuple(str(cwd / file) for file in (arguments.what, arguments.requirements) if file)
-    return PrefixRecipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
+    return PrefixRecipe(PrefixSourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
 
 
 def _container(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixRecipe:
     image = arguments.what if "://" in arguments.what else str(cwd / arguments.what)
-    return PrefixRecipe(SourceKind.IMAGE, (image,), copy=not conf.share)
+    return PrefixRecipe(PrefixSourceKind.IMAGE, (image,), copy=not conf.share)
 
 
 def _installation(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixRecipe:
     folder = str(cwd / arguments.what.rstrip("/"))
     at = folder if arguments.mask else INSTALLED
-    return PrefixRecipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base)
+    return PrefixRecipe(
+        PrefixSourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base
+    )
 
 
 RECIPES: Mapping[str, Callable[[Arguments, Conf, Path, Read], PrefixRecipe]] = {

@@ -46,7 +46,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 ACTIVATE, COMPLETION, FISH = "tykky.sh", "tykky-completion.bash", "tykky.fish"
 
 
-class Option(msgspec.Struct, frozen=True):
+class TykkyOption(msgspec.Struct, frozen=True):
     """An option of tykky."""
 
     flags: tuple[str, ...]
@@ -61,32 +61,36 @@ class Option(msgspec.Struct, frozen=True):
 
 
 OPTIONS = (
-    Option(("--prefix",), "prefix", (*NEW, *WRAP), "folder to create", "DIR"),
-    Option(("--pre-install",), "before", (*NEW, *UPDATE, "wrap-install"), "script to run before installing", "FILE"),
-    Option(("--post-install",), "after", (*NEW, *UPDATE, "wrap-install"), "script to run after installing", "FILE"),
-    Option(("--environ",), "environ", (*NEW, *UPDATE, *WRAP), "file of variables to set in the container", "FILE"),
-    Option(
+    TykkyOption(("--prefix",), "prefix", (*NEW, *WRAP), "folder to create", "DIR"),
+    TykkyOption(
+        ("--pre-install",), "before", (*NEW, *UPDATE, "wrap-install"), "script to run before installing", "FILE"
+    ),
+    TykkyOption(
+        ("--post-install",), "after", (*NEW, *UPDATE, "wrap-install"), "script to run after installing", "FILE"
+    ),
+    TykkyOption(("--environ",), "environ", (*NEW, *UPDATE, *WRAP), "file of variables to set in the container", "FILE"),
+    TykkyOption(
         ("-w", "--wrapper-paths"),
         "paths",
         (*NEW, *UPDATE, *WRAP),
         "folders and programs of the container to wrap",
         "PATH,PATH",
     ),
-    Option(
+    TykkyOption(
         ("-r", "--requirement", "--requirements-file"),
         "requirements",
         (*CONDA, *UPDATE),
         "packages for pip",
         "FILE",
     ),
-    Option(("--pyver",), "python", PIP, "version of Python", "VERSION"),
-    Option(("--slim",), "slim", PIP, "use the base image python:VERSION-slim"),
-    Option(("--system-site-packages",), "system_site_packages", PIP, "not supported"),
-    Option(("--mamba",), "mamba", CONDA, "no effect"),
-    Option(("--uv",), "uv", NEW, "no effect"),
-    Option(("--nocache",), "nocache", (*NEW, *UPDATE), "no effect"),
-    Option(("-y", "--yaml"), "yaml", WRAP, "configuration file of tykky", "FILE"),
-    Option(("--mask",), "mask", ("wrap-install",), "mount it at its original path"),
+    TykkyOption(("--pyver",), "python", PIP, "version of Python", "VERSION"),
+    TykkyOption(("--slim",), "slim", PIP, "use the base image python:VERSION-slim"),
+    TykkyOption(("--system-site-packages",), "system_site_packages", PIP, "not supported"),
+    TykkyOption(("--mamba",), "mamba", CONDA, "no effect"),
+    TykkyOption(("--uv",), "uv", NEW, "no effect"),
+    TykkyOption(("--nocache",), "nocache", (*NEW, *UPDATE), "no effect"),
+    TykkyOption(("-y", "--yaml"), "yaml", WRAP, "configuration file of tykky", "FILE"),
+    TykkyOption(("--mask",), "mask", ("wrap-install",), "mount it at its original path"),
 )
 """Every option of tykky except `--help`."""
 
@@ -123,7 +127,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", hint=f"see '{program} --help', or use {ARGOSY[program]}")
 
 
-def options_of(program: str, action: str) -> tuple[Option, ...]:
+def options_of(program: str, action: str) -> tuple[TykkyOption, ...]:
     """Return the options of a command and subcommand."""
     command = f"{program} {action}".strip()
     return tuple(option for option in OPTIONS if command in option.at)
@@ -239,7 +243,7 @@ def _fish_rows() -> list[str]:
     return rows
 
 
-def _fish_option(option: Option) -> str:
+def _fish_option(option: TykkyOption) -> str:
     words = []
     for flag in option.flags:
         words += ["-l", flag[2:]] if flag.startswith("--") else ["-s", flag[1:]]

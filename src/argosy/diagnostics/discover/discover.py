@@ -16,7 +16,7 @@ from argosy.core.parse import parse_toml
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
-from argosy.diagnostics.discover.draft import Draft, Fact, Replies, Value, choose_shape, draft_profile
+from argosy.diagnostics.discover.draft import Draft, DraftFact, Replies, Value, choose_shape, draft_profile
 from argosy.diagnostics.discover.replies import (
     GPU_STEPS,
     LOGIN,
@@ -77,7 +77,7 @@ def _section(section: str, draft: Draft) -> Iterator[str]:
         yield from (f"{fact.key} = {_toml(fact.source)}" for fact in others)
 
 
-def _option(option: Fact) -> Iterator[str]:
+def _option(option: DraftFact) -> Iterator[str]:
     pairs = (("to", option.key), ("word", option.value), ("why", option.why), ("source", option.source))
     yield from ("", f"[[{option.section}]]", *(f"{name} = {_toml(value)}" for name, value in pairs))
 

@@ -46,7 +46,7 @@ TOO_MANY_PATTERNS = 8
 Value = str | int | bool | list[str] | list[int]
 
 
-class Fact(msgspec.Struct, frozen=True):
+class DraftFact(msgspec.Struct, frozen=True):
     """One value of a profile."""
 
     section: str
@@ -62,8 +62,8 @@ class Fact(msgspec.Struct, frozen=True):
 class Draft(msgspec.Struct, frozen=True):
     """The draft of a profile."""
 
-    facts: tuple[Fact, ...] = ()
-    options: tuple[Fact, ...] = ()
+    facts: tuple[DraftFact, ...] = ()
+    options: tuple[DraftFact, ...] = ()
     """Arguments for every job: the section is ``options``, the key the program (``sbatch``)."""
     partitions: tuple[Mapping[str, str | int | bool], ...] = ()
     questions: tuple[str, ...] = ()
@@ -135,29 +135,29 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
     )
 
 
-def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
+def _one_thread(shape: NodeShape, host: str) -> Iterator[DraftFact]:
     """Yield the option that makes Slurm count cores instead of hardware threads, as plans do (sbatch(1))."""
     if shape.threads > 1:
         why = f"a core has {shape.threads} threads, which Slurm would allocate as cores"
-        yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
+        yield DraftFact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
 
 
-def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
+def _no_gpu_steps(replies: Replies) -> Iterator[DraftFact]:
     """Yield the option with which steps request no GPUs, if Slurm rejected a step with GPUs on a whole node."""
     if replies.node.get(GPU_STEPS) == "no":
         source = f"asked: srun --gres=gpu on {replies.host}"
-        yield Fact("options", "srun-always", "--gres=none", source, "select/linear does not give GPUs to steps")
+        yield DraftFact("options", "srun-always", "--gres=none", source, "select/linear does not give GPUs to steps")
 
 
 def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
     patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {NUMBER})
     name = config.get("clustername", "")
-    facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
+    facts = [DraftFact("identity", "clusters", [name], asked("config", replies.host))] if name else []
     if not 0 < len(patterns) <= TOO_MANY_PATTERNS:
         many = f"host names: {len(patterns)} patterns are too many to detect the site"
         return Draft(tuple(facts), questions=(many,))
     why = "names of login and compute nodes"
-    return Draft((*facts, Fact("identity", "hosts", patterns, asked("nodes", replies.host), why)))
+    return Draft((*facts, DraftFact("identity", "hosts", patterns, asked("nodes", replies.host), why)))
 
 
 def _draft_shape(shape: NodeShape, host: str) -> Draft:
@@ -173,7 +173,7 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
         ("gpu_model", shape.gpu_type),
     )
     whys = {"reserved": "CPUSpecList, as core numbers", "gpu_model": "the type of Slurm's gres/gpu"}
-    facts = tuple(Fact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
+    facts = tuple(DraftFact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
     questions = []
     if shape.reserved is None:
         questions.append("which cores are reserved: Slurm only has their number (CoreSpecCount)")
@@ -187,16 +187,18 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
 def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Draft:
     source = asked("config", replies.host)
     version = config.get("slurm_version", "")
-    facts = [Fact("slurm", "version", version, source)] if version else []
+    facts = [DraftFact("slurm", "version", version, source)] if version else []
     if shape.gpus:
         why = f"SelectType is {config.get('selecttype', 'unknown')}; --gpus-per-node needs select/cons_tres"
-        facts.append(Fact("slurm", "gpu_option", gpu_option(config), source, why))
+        facts.append(DraftFact("slurm", "gpu_option", gpu_option(config), source, why))
     if gives_whole_nodes(config):
-        facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
+        facts.append(DraftFact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])
     mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
     if mpi:
-        facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun supports {', '.join(plugins)}"))
+        facts.append(
+            DraftFact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun supports {', '.join(plugins)}")
+        )
     return Draft(tuple(facts), questions=tuple(_slurm_questions(replies, config, shape)))
 
 
@@ -227,27 +229,31 @@ def _draft_runtime(replies: Replies) -> Draft:
     facts = _runtime_found(answers, host, has_pyxis=has_pyxis)
     questions = () if facts else ("the container runtime: neither a program nor a module was found",)
     if answers.get("userns") in {"yes", "no"}:
-        facts = (*facts, Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
+        facts = (*facts, DraftFact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
     return Draft(facts, questions=questions)
 
 
-def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
+def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[DraftFact, ...]:
     """Draft the runtime: Apptainer, else pyxis, else a module with Apptainer, else any other."""
     found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
     if name := next((each for each in APPTAINERS if each in found), ""):
         mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
         others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
         why = mode + (f"; also installed: {', '.join(others)}" if others else "")
-        return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
+        return DraftFact("runtime", "name", name, source, why), DraftFact("runtime", "version", found[name], source)
     if has_pyxis:
-        return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
+        return (DraftFact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
     name, module = parse_module(answers.get("modules", ""))
     if module:
         source = asked("modules", host)
-        load = Fact("modules", "load", [module], source, "the runtime is in a module")
-        return Fact("runtime", "name", name, source), load
+        load = DraftFact("modules", "load", [module], source, "the runtime is in a module")
+        return DraftFact("runtime", "name", name, source), load
     name = next(iter(found), "")
-    return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
+    return (
+        (DraftFact("runtime", "name", name, source), DraftFact("runtime", "version", found[name], source))
+        if name
+        else ()
+    )
 
 
 def _draft_partitions(
@@ -295,9 +301,9 @@ def _draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
     return draft + _draft_folders(answers, host) + _draft_network(answers, host)
 
 
-def _facts(host: str, *rows: tuple[str, Value, str]) -> tuple[Fact, ...]:
+def _facts(host: str, *rows: tuple[str, Value, str]) -> tuple[DraftFact, ...]:
     """Return facts of a node from key, value and question; those without a value are left out."""
-    return tuple(Fact("node", key, value, asked(question, host)) for key, value, question in rows if value)
+    return tuple(DraftFact("node", key, value, asked(question, host)) for key, value, question in rows if value)
 
 
 def _draft_cpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
@@ -321,7 +327,7 @@ def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
         return Draft(questions=("the vendor of the GPUs: no vendor's program and no device file shows it",))
     facts = _facts(host, ("gpu_vendor", gpus.vendor or vendor, source or "devices"))
     if vendor == "nvidia" and device != "/dev/nvidiactl":
-        facts += (Fact("node", "gpu_device", device, asked("devices", host), "/dev/nvidiactl does not exist"),)
+        facts += (DraftFact("node", "gpu_device", device, asked("devices", host), "/dev/nvidiactl does not exist"),)
     all_numa = list(gpus.numa) if len(gpus.numa) == shape.gpus else []
     facts += _facts(
         host,
@@ -347,7 +353,7 @@ def _draft_driver(answers: Mapping[str, str], host: str) -> Draft:
         name = "CUDA" if key == "cuda" else "ROCm"
         return Draft(questions=(f"the {name} version that the driver supports: add node.{key}",))
     why = "" if key == "cuda" else "the driver may support a newer version, too"
-    return Draft((Fact("node", key, version, asked(key, host), why),))
+    return Draft((DraftFact("node", key, version, asked(key, host), why),))
 
 
 def _draft_map(answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
@@ -359,9 +365,9 @@ def _draft_map(answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: s
     source = asked("cpus", host)
     return Draft(
         (
-            Fact("node", "gpu_cpus", list(shares), source, why),
-            Fact("slurm", "mask_needs_whole_nodes", True, source, whole),
-            Fact("slurm", "cpus_with_mask", False, source, "the two may contradict each other"),
+            DraftFact("node", "gpu_cpus", list(shares), source, why),
+            DraftFact("slurm", "mask_needs_whole_nodes", True, source, whole),
+            DraftFact("slurm", "cpus_with_mask", False, source, "the two may contradict each other"),
         )
     )
 
@@ -396,7 +402,7 @@ def _draft_folders(answers: Mapping[str, str], host: str) -> Draft:
     if kind not in IN_MEMORY | DISK_KINDS:
         unknown = f"whether /tmp of compute nodes is in memory: its file system is {kind or 'unknown'}"
         return Draft(questions=(unknown,))
-    tmp = Fact("node", "tmp_in_memory", kind in IN_MEMORY, asked("mounts", host), f"/tmp is {kind}")  # noqa: S108
+    tmp = DraftFact("node", "tmp_in_memory", kind in IN_MEMORY, asked("mounts", host), f"/tmp is {kind}")  # noqa: S108
     return Draft((tmp, *_facts(host, ("local_disk", kind in DISK_KINDS, "mounts"))))
 
 
@@ -404,14 +410,14 @@ def _draft_network(answers: Mapping[str, str], host: str) -> Draft:
     interfaces = answers.get("net", "").split()
     count, link, rate = parse_links(answers.get("infiniband", ""))
     high_speed = [name for name in interfaces if name.startswith("hsn")]
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[DraftFact, ...] = ()
     questions: list[str] = []
     if count:
         facts = _facts(
             host, ("nics", count, "infiniband"), ("nic", link, "infiniband"), ("nic_gbit", rate, "infiniband")
         )
     elif high_speed:
-        nic = Fact("node", "nic", "Slingshot", asked("net", host), "interfaces named hsn are HPE Slingshot")
+        nic = DraftFact("node", "nic", "Slingshot", asked("net", host), "interfaces named hsn are HPE Slingshot")
         facts = (*_facts(host, ("nics", len(high_speed), "net")), nic)
     if high_speed:
         questions.append('the fragment for this network, slingshot-amd or slingshot-nvidia: add use = ["…"]')

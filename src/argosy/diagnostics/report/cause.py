@@ -14,7 +14,7 @@ import msgspec
 
 from argosy.core.findings import Finding, State
 from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, IN_LOG, NODES
-from argosy.diagnostics.report.model import Case, Change, Cited, Comparison, UserFrame
+from argosy.diagnostics.report.model import Change, Cited, Comparison, ReportCase, UserFrame
 from argosy.diagnostics.report.source import (
     NCCL,
     ArgumentUse,
@@ -64,7 +64,7 @@ class Definition(msgspec.Struct, frozen=True):
     code: str
 
 
-class Setting(msgspec.Struct, frozen=True):
+class SettingFix(msgspec.Struct, frozen=True):
     """A line of the program, by its number, with a new argument and the value of a variable that NCCL read."""
 
     line: int
@@ -72,12 +72,12 @@ class Setting(msgspec.Struct, frozen=True):
     argument: str
 
 
-def find_known_error(case: Case) -> KnownError | None:
+def find_known_error(case: ReportCase) -> KnownError | None:
     """Return the first error in the output that a signature explains."""
     return next((each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM), None)
 
 
-def find_failed_check(case: Case) -> Finding | None:
+def find_failed_check(case: ReportCase) -> Finding | None:
     """Return the first failed check that has a hint."""
     return next((each for each in case.findings if each.state is State.FAIL and each.hint), None)
 
@@ -87,7 +87,7 @@ def changes_only_arguments(compared: Comparison) -> bool:
     return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
 
 
-def _find_use(case: Case) -> ArgumentUse | None:
+def _find_use(case: ReportCase) -> ArgumentUse | None:
     """Return the frame of the traceback that reads a changed argument, and how."""
     changes = case.compared.changes
     if case.raised and case.plan and changes and changes[0].name == ARGUMENTS:
@@ -95,7 +95,7 @@ def _find_use(case: Case) -> ArgumentUse | None:
     return None
 
 
-def find_definitions(case: Case) -> Iterator[Definition]:
+def find_definitions(case: ReportCase) -> Iterator[Definition]:
     """Yield the lines on the page that define a name which the raised line reads."""
     if case.raised and case.raised.frames and case.excerpt:
         for number, text, _ in case.excerpt.lines:
@@ -103,20 +103,20 @@ def find_definitions(case: Case) -> Iterator[Definition]:
                 yield Definition(number, name, text)
 
 
-def find_settings(case: Case) -> dict[str, Setting]:
+def find_settings(case: ReportCase) -> dict[str, SettingFix]:
     """Return each variable in the log that a line of the program sets by an argument, with that line."""
     found = {change.name: _find_setting(case, change) for change in case.compared.observed}
     return {name: setting for name, setting in found.items() if setting}
 
 
-def _find_setting(case: Case, change: Change) -> Setting | None:
+def _find_setting(case: ReportCase, change: Change) -> SettingFix | None:
     """Find the line of the program with a new argument, a variable of the log and its value."""
     name = change.name.removesuffix(IN_LOG)
     words = [word for word in case.search.words if word != NCCL] if case.search else []
     for number, text, _ in case.excerpt.lines if case.excerpt and change.now else ():
         for word in words:
             if word in text and name in text and change.now in text:
-                return Setting(number, text, word)
+                return SettingFix(number, text, word)
     return None
 
 
@@ -144,7 +144,7 @@ def allows_card(rule: str, card: str) -> bool:
     return not parts or matches != excludes
 
 
-def explain_cause(case: Case) -> str:
+def explain_cause(case: ReportCase) -> str:
     """Explain the likely cause of a failed job or check; empty for other jobs."""
     failed = find_failed_check(case)
     if case.facts.kind != ENDED:
@@ -157,7 +157,7 @@ def explain_cause(case: Case) -> str:
     return " ".join(f"{each}." for each in (found, *_explain_changes(case)))
 
 
-def _explain_error(case: Case) -> Iterator[str]:
+def _explain_error(case: ReportCase) -> Iterator[str]:
     """Yield what the output shows about the error."""
     known = find_known_error(case)
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
@@ -184,7 +184,7 @@ def _explain_error(case: Case) -> Iterator[str]:
         yield "The output contains no error that Argosy knows"
 
 
-def _explain_changes(case: Case) -> Iterator[str]:
+def _explain_changes(case: ReportCase) -> Iterator[str]:
     """Yield what differs from the last run that passed, and what does not."""
     compared = case.compared
     if not compared.job:
@@ -202,7 +202,7 @@ def _explain_changes(case: Case) -> Iterator[str]:
     yield from _explain_settings(case)
 
 
-def _explain_use(case: Case) -> Iterator[str]:
+def _explain_use(case: ReportCase) -> Iterator[str]:
     """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
     use = _find_use(case)
     if use is None or case.raised is None:
@@ -215,7 +215,7 @@ def _explain_use(case: Case) -> Iterator[str]:
         yield f"{sentence(where)} uses the rank, and the argument is also the number of the rank that failed first"
 
 
-def _describe_equal(case: Case) -> str:
+def _describe_equal(case: ReportCase) -> str:
     """Say what was equal in the last run that passed, and which network it used if the check of the network failed."""
     compared = case.compared
     slow = any(each.what == "network" and each.state is State.FAIL for each in case.findings)
@@ -235,7 +235,7 @@ def describe_difference(compared: Comparison) -> str:
     )
 
 
-def _explain_settings(case: Case) -> Iterator[str]:
+def _explain_settings(case: ReportCase) -> Iterator[str]:
     """Yield what NCCL read in this job and not in the last run that passed, and what follows from it."""
     compared, settings, wrong_cards = case.compared, find_settings(case), find_wrong_cards(case.compared)
     for change in compared.observed:
@@ -254,7 +254,7 @@ def _explain_settings(case: Case) -> Iterator[str]:
             yield f"{where}{read}; the log of job {compared.job} {before}"
 
 
-def _name_cards(rule: str, case: Case) -> str:
+def _name_cards(rule: str, case: ReportCase) -> str:
     """Say that a rule allows no card of the last run that passed."""
     used = f"job {case.compared.job} used ({join_names(case.compared.cards)})"
     return (
@@ -262,7 +262,7 @@ def _name_cards(rule: str, case: Case) -> str:
     )
 
 
-def _consequence(case: Case) -> str:
+def _consequence(case: ReportCase) -> str:
     """Say what followed in this job if NCCL may use none of the cards."""
     if not case.net.slow:
         return ""
@@ -270,14 +270,14 @@ def _consequence(case: Case) -> str:
     return ", so NCCL used TCP" + (", which explains the low bandwidth" if low else "")
 
 
-def cite_lines(case: Case) -> tuple[Cited, ...]:
+def cite_lines(case: ReportCase) -> tuple[Cited, ...]:
     """Return the lines that lead from a changed argument to a failure, in their order."""
     if case.raised and case.raised.frames:
         return tuple(_cite_traceback(case))
     return tuple(_cite_settings(case)) if not case.facts.code else ()
 
 
-def _cite_traceback(case: Case) -> Iterator[Cited]:
+def _cite_traceback(case: ReportCase) -> Iterator[Cited]:
     """Yield the lines of the traceback, the definitions of names in the last one, and the last output before it."""
     use = _find_use(case)
     if case.raised is None:
@@ -303,7 +303,7 @@ def _inside(frame: UserFrame) -> str:
     return "" if frame.function == "<module>" else f", in {frame.function},"
 
 
-def _last_output(case: Case) -> str:
+def _last_output(case: ReportCase) -> str:
     """Return the last line that was written before the traceback; empty if there is none."""
     lines = case.facts.last_lines
     begins = [number for number, line in enumerate(lines) if TRACEBACK in line]
@@ -311,7 +311,7 @@ def _last_output(case: Case) -> str:
     return before[-1] if before else ""
 
 
-def _cite_settings(case: Case) -> Iterator[Cited]:
+def _cite_settings(case: ReportCase) -> Iterator[Cited]:
     """Yield the line of the program with a new argument and a setting that NCCL read, and the lines that use it."""
     for name, found in [*find_settings(case).items()][:1]:
         yield Cited(

@@ -17,7 +17,7 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.diagnostics.report.cause import changes_only_arguments, cite_lines, explain_cause
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
-from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
+from argosy.diagnostics.report.model import Comparison, Excerpt, RankRow, Report, ReportCase, Search
 from argosy.diagnostics.report.next_steps import list_commands, list_steps
 from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.source import find_exception, read_excerpt, search_arguments, search_frames
@@ -115,13 +115,13 @@ def collect_report(session: Session, job: str) -> Report:
     )
 
 
-def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> Case:
+def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> ReportCase:
     """Collect what decides what the report says."""
     plan, submission = _plan(facts.record), read_submission(facts.record)
     net = parse_netlog(logs)
     compared = _compared(session, facts, net)
     findings: tuple[Finding, ...] = _or((), lambda: verify_facts(session, facts)[1].findings)
-    case = Case(
+    case = ReportCase(
         facts=facts,
         plan=plan,
         findings=relevant_findings(findings, plan, facts, compared),
@@ -139,7 +139,7 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> 
     return replace(case, excerpt=_excerpt(case))
 
 
-def _search(case: Case) -> Search | None:
+def _search(case: ReportCase) -> Search | None:
     """Return the lines of the user's program that explain a job."""
     files = read_command_files(case.facts.record)
     program = files[0].path if files else ""
@@ -152,7 +152,7 @@ def _search(case: Case) -> Search | None:
     return replace(found, in_image=found.in_image or not is_here) if found else None
 
 
-def _job_folder(case: Case) -> str:
+def _job_folder(case: ReportCase) -> str:
     """Return the folder in which a job started, by its recorded command line; empty if it is unknown."""
     typed = None if case.ssh else TYPED_FOLDER.match(case.typed)
     chosen = option_value(case.plan.directives, "--chdir") if case.plan else ""
@@ -160,7 +160,7 @@ def _job_folder(case: Case) -> str:
     return str(found) if found.is_absolute() else ""
 
 
-def _excerpt(case: Case) -> Excerpt | None:
+def _excerpt(case: ReportCase) -> Excerpt | None:
     """Read the lines of the user's program that explain a job; None if the program is not on this machine."""
     started = max((run.started for run in case.facts.runs), default=0)
     return read_excerpt(case.search, started) if case.search and started and not case.ssh else None
@@ -185,7 +185,7 @@ def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
     return explain_log(session, facts.output).errors
 
 
-def _site(session: Session, case: Case) -> Site:
+def _site(session: Session, case: ReportCase) -> Site:
     """Return the profile of a job's site; its file may lie outside the folders of profiles."""
     return _or(Site(), lambda: load_site(case.profile, session.host)) if case.plan else Site()
 

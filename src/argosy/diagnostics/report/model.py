@@ -153,7 +153,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """The bandwidth that it measured, with its unit; empty if it measured none."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class ReportCase(msgspec.Struct, frozen=True):
     """The facts about a job that decide what its report says."""
 
     facts: JobFacts
@@ -194,7 +194,7 @@ class Case(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """All facts of a report."""
 
-    case: Case
+    case: ReportCase
     """Facts that decide what the report says."""
     summary: str
     """One sentence about the end of the job."""

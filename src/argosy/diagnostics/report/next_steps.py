@@ -19,7 +19,7 @@ from argosy.diagnostics.report.cause import (
     find_settings,
     find_wrong_cards,
 )
-from argosy.diagnostics.report.model import Case, Comparison, NextStep, Search
+from argosy.diagnostics.report.model import Comparison, NextStep, ReportCase, Search
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
 from argosy.jobs.record import SCRIPT, recording_command
@@ -35,7 +35,7 @@ DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
 """The device files that a hint names, and the folder with the names of the cards."""
 
 
-def list_steps(case: Case) -> Iterator[NextStep]:
+def list_steps(case: ReportCase) -> Iterator[NextStep]:
     """Yield the next steps after a job that failed, or whose checks failed; nothing for other jobs."""
     facts = case.facts
     if facts.kind != ENDED:
@@ -51,7 +51,7 @@ def list_steps(case: Case) -> Iterator[NextStep]:
         yield from _steps_of_check(case)
 
 
-def _steps_of_failure(case: Case) -> Iterator[NextStep]:
+def _steps_of_failure(case: ReportCase) -> Iterator[NextStep]:
     """Yield the steps after a failure: first look at the evidence, then correct what explains it."""
     known, compared = find_known_error(case), case.compared
     target = "the program or its input"
@@ -84,7 +84,7 @@ def _launch_before(compared: Comparison) -> str:
     return f"launch {describe_return(compared.changes[0])}, as in job {compared.job}"
 
 
-def _steps_of_check(case: Case) -> Iterator[NextStep]:
+def _steps_of_check(case: ReportCase) -> Iterator[NextStep]:
     """Yield the steps that separate a change since the last run that passed from a fault of the nodes or the image."""
     failed, compared = find_failed_check(case), case.compared
     if not case.plan or not case.plan.is_job:
@@ -103,7 +103,7 @@ def _steps_of_check(case: Case) -> Iterator[NextStep]:
     yield from steps
 
 
-def _steps_of_changes(case: Case) -> Iterator[NextStep]:
+def _steps_of_changes(case: ReportCase) -> Iterator[NextStep]:
     """Yield the steps that find and revert the change that is the cause."""
     compared = case.compared
     if changes_only_arguments(compared) and case.search:
@@ -117,7 +117,7 @@ def _steps_of_changes(case: Case) -> Iterator[NextStep]:
     yield NextStep(f"{launch}{_keep(case)}", repeat, _cost(case))
 
 
-def _name_lines(case: Case, name: str) -> str:
+def _name_lines(case: ReportCase, name: str) -> str:
     """Name the lines of a program that explain a failed check."""
     found = next(iter(find_settings(case).values()), None)
     if found:
@@ -125,7 +125,7 @@ def _name_lines(case: Case, name: str) -> str:
     return f"the lines of {name} that contain a new argument, or a variable of NCCL"
 
 
-def _keep(case: Case) -> str:
+def _keep(case: ReportCase) -> str:
     """Say what to do after the run of the earlier arguments has passed."""
     compared, wrong = case.compared, find_wrong_cards(case.compared)
     if not changes_only_arguments(compared):
@@ -138,7 +138,7 @@ def _keep(case: Case) -> str:
     return f"{passed}, or correct what the {describe_difference(compared)} selects."
 
 
-def _look(case: Case, search: Search, what: str) -> NextStep:
+def _look(case: ReportCase, search: Search, what: str) -> NextStep:
     """Return the step that looks at lines of the program: on the page, or with a command if the page has none."""
     if case.excerpt and case.excerpt.lines:
         more = "" if search.words else ", and at the lines with ▶ that lead to it"
@@ -151,22 +151,22 @@ def _look(case: Case, search: Search, what: str) -> NextStep:
     return NextStep(f"Look at {what}.", join(("ssh", case.ssh, line)) if case.ssh else line, _free(case))
 
 
-def _launch_again(case: Case) -> tuple[str, str]:
+def _launch_again(case: ReportCase) -> tuple[str, str]:
     """Return the command that launches a job again, and what it costs."""
     return case.typed or f"sbatch {quote(str(Path(case.facts.record, SCRIPT)))}", _cost(case)
 
 
-def _free(case: Case) -> str:
+def _free(case: ReportCase) -> str:
     """Say where to type a command that starts no job."""
     unit = "GPU" if case.plan and case.plan.shape.gpus_per_node else "node"
     return f"Type it on {_place(case)}; costs no {unit} hours."
 
 
-def _place(case: Case) -> str:
+def _place(case: ReportCase) -> str:
     return "the machine from which you launched the job" if case.ssh else "a login node"
 
 
-def _cost(case: Case) -> str:
+def _cost(case: ReportCase) -> str:
     """Say what a job of this shape costs."""
     if case.plan is None:
         return ""
@@ -189,7 +189,7 @@ def add_nodes(line: str, nodes: str) -> str:
     return f"{found[0]}--nodelist {quote(nodes)} {line[found.end() :]}" if found else line
 
 
-def _probe(case: Case, number: int) -> NextStep:
+def _probe(case: ReportCase, number: int) -> NextStep:
     """Return the step that lists the network cards in a container on the first node.
 
     Parameters
@@ -219,7 +219,7 @@ def _probe(case: Case, number: int) -> NextStep:
     )
 
 
-def list_commands(case: Case) -> Iterator[tuple[str, str]]:
+def list_commands(case: ReportCase) -> Iterator[tuple[str, str]]:
     """Yield command lines, the most useful first: purpose and line."""
     facts, plan = case.facts, case.plan
     script = quote(str(Path(facts.record) / SCRIPT))

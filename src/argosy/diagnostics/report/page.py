@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from argosy.bench.result import BUS, BenchResult, Kind
+from argosy.bench.result import BUS, BenchKind, BenchResult
 from argosy.bench.show import compact_table, plots_of
 from argosy.core.errors import ToolMissing
 from argosy.core.pages import page_templates
@@ -127,7 +127,7 @@ def _plots(results: Sequence[BenchResult]) -> list[Markup]:
 
 def tabulate_results(results: Sequence[BenchResult]) -> tuple[tuple[str, ...], ...]:
     """Return the results as a table, the head first: for bandwidths one column for each job, and their ratio."""
-    if results[0].kind is not Kind.COLLECTIVES:
+    if results[0].kind is not BenchKind.COLLECTIVES:
         return compact_table(results)
     values = [{(each.nodes, each.size): each.value for each in one.figures if each.quantity == BUS} for one in results]
     labels = [f"{each.label}, GB/s" for each in results]

@@ -13,7 +13,7 @@ from argosy.core.parse import parse_cpulist
 from argosy.core.redact import hide
 from argosy.core.render import HOUR, count, render_duration
 from argosy.diagnostics.report.cause import OF_PROGRAM
-from argosy.diagnostics.report.model import Case, NextStep, Phase, RankRow, Report
+from argosy.diagnostics.report.model import NextStep, Phase, RankRow, Report, ReportCase
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.report.timeline import render_time
 from argosy.diagnostics.why.find import KnownError
@@ -180,7 +180,7 @@ def mark_words(line: str, before: str) -> tuple[tuple[str, bool], ...]:
     )
 
 
-def show_command(case: Case, line: str, before: str = "") -> CommandLine:
+def show_command(case: ReportCase, line: str, before: str = "") -> CommandLine:
     """Return a command line to copy, with the words underlined that `before` does not have."""
     return CommandLine(line, mark_words(hide(line, case.secrets), hide(before, case.secrets)))
 
@@ -219,20 +219,20 @@ def _told(report: Report) -> str:
     return " ".join((report.cause, *(step.text for step in report.steps)))
 
 
-def _consequence(error: KnownError, case: Case) -> str:
+def _consequence(error: KnownError, case: ReportCase) -> str:
     """Return the cause of a symptom, which is certain if the rank that failed first is known."""
     if error.name == OTHERS and case.facts.first:
         return f"the other ranks were stopped because rank {case.facts.first.rank} had failed"
     return error.cause
 
 
-def title_last_lines(case: Case) -> str:
+def title_last_lines(case: ReportCase) -> str:
     """Return the heading of the last lines of a failed job."""
     writer = describe_writer(case)
     return f"Last lines of {writer}" + (", which failed first" if writer != "the output" else "")
 
 
-def describe_excerpt(case: Case) -> str:
+def describe_excerpt(case: ReportCase) -> str:
     """Say which lines of the program the page shows; empty if it shows none."""
     if not case.excerpt or not case.excerpt.lines:
         return ""
@@ -242,13 +242,13 @@ def describe_excerpt(case: Case) -> str:
     return f"{case.excerpt.path}: {lines}. The file was not changed after the job started."
 
 
-def title_changes(case: Case) -> str:
+def title_changes(case: ReportCase) -> str:
     """Return the heading of the changes."""
     job = case.compared.job
     return f"Changes since job {job}, the last run that passed" if job else "Changes since the last run that passed"
 
 
-def list_changes(case: Case) -> list[tuple[str, str, str]]:
+def list_changes(case: ReportCase) -> list[tuple[str, str, str]]:
     """Return the differences from the last run that passed: name, value in that run, value in this run."""
     settings = [(each.name, each.before or "not set", each.now or "not set") for each in case.compared.changes]
     missing = "not mentioned"

@@ -9,7 +9,7 @@ from argosy.bench.result import BUS, BenchResult, Figure
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.render import count
 from argosy.core.shell import quote
-from argosy.diagnostics.report.model import Case, Comparison
+from argosy.diagnostics.report.model import Comparison, ReportCase
 from argosy.diagnostics.verify.rules import LEAST_SHARE
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.outputs import names_ranks
@@ -28,7 +28,7 @@ BANDWIDTH = "bandwidth"
 """Subject of the finding about the bandwidth."""
 
 
-def summarize(case: Case) -> str:
+def summarize(case: ReportCase) -> str:
     """Say what happened to a job or run; of a job that failed early, the script wrote to the output what failed."""
     facts, name = case.facts, sentence(case.facts.subject)
     restarts = f", after {count(facts.restarts, 'restart')}" if facts.restarts else ""
@@ -72,7 +72,7 @@ def _summarize_checks(findings: Sequence[Finding], *, has_speed: bool) -> str:
     return f"passed {checks}" if passed else ""
 
 
-def _compare_with_expected(case: Case) -> str:
+def _compare_with_expected(case: ReportCase) -> str:
     """Compare the bandwidth of a job with the expected one; empty if none is expected."""
     results = case.results
     peaks = [(results[0].peak(nodes, BUS), speed) for nodes, speed in results[0].expected.items()] if results else []
@@ -85,7 +85,7 @@ def _compare_with_expected(case: Case) -> str:
     return found[-1] if found else ""
 
 
-def _compare_with_passed(case: Case, peak: Figure) -> str:
+def _compare_with_passed(case: ReportCase, peak: Figure) -> str:
     """Say how many times slower a job was than the last run that passed; empty below a factor of 1.5."""
     if len(case.results) < 2:  # noqa: PLR2004 - the second one is that of the last run that passed
         return ""
@@ -94,7 +94,7 @@ def _compare_with_passed(case: Case, peak: Figure) -> str:
     return f"; {times:.2g} times slower than {case.results[1].label}" if times >= MUCH_SLOWER else ""
 
 
-def describe_writer(case: Case) -> str:
+def describe_writer(case: ReportCase) -> str:
     """Return who wrote the last lines of a failed job: the rank that failed first, or the whole output."""
     facts, plan = case.facts, case.plan
     if facts.first and ((plan and plan.logs) or names_ranks(facts.last_lines)):

@@ -39,7 +39,7 @@ class Fact(msgspec.Struct, frozen=True):
         return self.value not in {"", NOT_TRIED}
 
 
-class Result(msgspec.Struct, frozen=True):
+class ValidationResult(msgspec.Struct, frozen=True):
     """The result of a validation job."""
 
     argosy_validate: int
@@ -70,7 +70,7 @@ class Result(msgspec.Struct, frozen=True):
         return ", ".join((self.date, f"job {self.job}", *versions))
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> ValidationResult:
     """Read the JSON of a validation job.
 
     Raises
@@ -82,7 +82,7 @@ def read_result(path: Path) -> Result:
     with reading(path), path.open("rb") as source:
         text = source.read(MOST_BYTES).decode(errors="replace")
     try:
-        result = decode_json(text, Result)
+        result = decode_json(text, ValidationResult)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path} is not a result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
@@ -190,7 +190,7 @@ FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = {
 """Key of a profile -> the fact with its value, and the parser, which returns None for a fact without a value."""
 
 
-def _compare(result: Result, site: Site) -> tuple[FactCheck, ...]:
+def _compare(result: ValidationResult, site: Site) -> tuple[FactCheck, ...]:
     """Compare the values of a profile with a run."""
     found: list[FactCheck] = []
     for key, (name, read) in FROM_FACTS.items():
@@ -204,7 +204,7 @@ def _compare(result: Result, site: Site) -> tuple[FactCheck, ...]:
     return (*found, *_compare_others(result, site))
 
 
-def _compare_others(result: Result, site: Site) -> tuple[FactCheck, ...]:
+def _compare_others(result: ValidationResult, site: Site) -> tuple[FactCheck, ...]:
     """Compare the values that need a rule: CPU masks, the network, the name of the first host, and MPI."""
     rows: list[FactCheck] = []
     planned, back = result.value("mask.planned"), result.value("mask.planned_read_back")
@@ -230,7 +230,7 @@ def _compare_others(result: Result, site: Site) -> tuple[FactCheck, ...]:
     return tuple(rows)
 
 
-def merge_result(text: str, site: Site, result: Result, *, accept: bool = False) -> Merged:
+def merge_result(text: str, site: Site, result: ValidationResult, *, accept: bool = False) -> Merged:
     """Return the text of a profile with the result of a run.
 
     Parameters

@@ -23,7 +23,7 @@ from argosy.core.shell import (
     render_helpers,
 )
 from argosy.core.store import write_text
-from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
+from argosy.diagnostics.validate.merge import Merged, ValidationResult, merge_result, read_result
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.logs import follow_job
 from argosy.jobs.record import new_record_folder
@@ -189,7 +189,7 @@ class Validation(msgspec.Struct, frozen=True):
 
     job: str
     file: str
-    result: Result
+    result: ValidationResult
 
 
 def site_here(session: Session, asked: str) -> str:

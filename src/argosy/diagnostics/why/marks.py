@@ -18,7 +18,7 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("marks.toml")
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogMark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A phrase that shows of which kind a line is, or a few phrases that belong together."""
 
     topic: str = ""
@@ -36,7 +36,7 @@ class MarkTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The meaning of the lines of the kind, and what follows from it."""
     ignore_case: bool = False
     """Whether the patterns match in upper and lower case."""
-    marks: tuple[Mark, ...]
+    marks: tuple[LogMark, ...]
 
 
 class LineKind(StrEnum):

@@ -69,7 +69,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """Bytes to fetch; 0 for an index."""
 
 
-class Fault(StrEnum):
+class RegistryFault(StrEnum):
     """The reason why a registry did not deliver an image."""
 
     FULL = "full"
@@ -91,21 +91,24 @@ NETWORK_WORDS = (
     r"|temporary failure in name resolution|server misbehaving|proxyconnect|unexpected EOF|: EOF\b"
 )
 PATTERNS = (
-    (Fault.SILENT, rf"{IDLE} for \d+ seconds"),
-    (Fault.FULL, r"no space left on device|disk quota exceeded"),
-    (Fault.SETTINGS, r"getting username and password|reading JSON file|loading registries configuration|auth\.json"),
-    (Fault.RATE, r"toomanyrequests|too many requests|\b429\b"),
-    (Fault.ARCH, r"no image found in (manifest list|image index)"),
-    (Fault.MISSING, r"manifest unknown|name unknown|repository name not known|\bnot found\b|\b404\b"),
-    (Fault.LOGIN, r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b"),
-    (Fault.NO_TLS, r"HTTP response to HTTPS client"),
-    (Fault.TLS, r"x509:|certificate|\btls: "),
-    (Fault.NETWORK, NETWORK_WORDS),
-    (Fault.SERVER, r"\b5\d\d\b"),
+    (RegistryFault.SILENT, rf"{IDLE} for \d+ seconds"),
+    (RegistryFault.FULL, r"no space left on device|disk quota exceeded"),
+    (
+        RegistryFault.SETTINGS,
+        r"getting username and password|reading JSON file|loading registries configuration|auth\.json",
+    ),
+    (RegistryFault.RATE, r"toomanyrequests|too many requests|\b429\b"),
+    (RegistryFault.ARCH, r"no image found in (manifest list|image index)"),
+    (RegistryFault.MISSING, r"manifest unknown|name unknown|repository name not known|\bnot found\b|\b404\b"),
+    (RegistryFault.LOGIN, r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b"),
+    (RegistryFault.NO_TLS, r"HTTP response to HTTPS client"),
+    (RegistryFault.TLS, r"x509:|certificate|\btls: "),
+    (RegistryFault.NETWORK, NETWORK_WORDS),
+    (RegistryFault.SERVER, r"\b5\d\d\b"),
 )
 """Fault -> pattern, in this order: a message may match several patterns, and the first one counts."""
 
-AWAY = frozenset({Fault.SILENT, Fault.NETWORK, Fault.SERVER, Fault.RATE})
+AWAY = frozenset({RegistryFault.SILENT, RegistryFault.NETWORK, RegistryFault.SERVER, RegistryFault.RATE})
 """Temporary faults: Argosy uses an image that was fetched before."""
 
 _PULL = re.compile(
@@ -121,7 +124,7 @@ _MANIFEST = re.compile(
 """Apptainer's message about a missing image."""
 _HUB = r"^(?:index\.|registry-1\.)?docker\.io/(?:library/)?"
 _ADDRESS = re.compile(r"docker://\S+|https?://\S+")
-_OF_REGISTRIES = frozenset(Fault) - {Fault.FULL, Fault.ARCH, Fault.OTHER}
+_OF_REGISTRIES = frozenset(RegistryFault) - {RegistryFault.FULL, RegistryFault.ARCH, RegistryFault.OTHER}
 
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
@@ -234,9 +237,11 @@ def parse_manifest(text: str, arch: str, name: str) -> Manifest:
     return Manifest(digest, digests.get(arch, ""))
 
 
-def classify_fault(message: str) -> Fault:
+def classify_fault(message: str) -> RegistryFault:
     """Classify the message of skopeo or Apptainer about a registry."""
-    return next((fault for fault, pattern in PATTERNS if re.search(pattern, message, re.IGNORECASE)), Fault.OTHER)
+    return next(
+        (fault for fault, pattern in PATTERNS if re.search(pattern, message, re.IGNORECASE)), RegistryFault.OTHER
+    )
 
 
 def last_message(reply: Reply) -> str:
@@ -257,10 +262,10 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
     message = last_message(reply)
     evidence = f"$ {redact(shorten_command(command))}\n{message}\n(exit code {reply.code})"
     fault = classify_fault(message)
-    if fault is Fault.FULL:
+    if fault is RegistryFault.FULL:
         doing = "pushing" if pushing else "fetching"
         return CheckFailed(f"the disk is full while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
-    if fault is Fault.ARCH:
+    if fault is RegistryFault.ARCH:
         return ImageError(f"{reference} is for another architecture", evidence=evidence, hint="choose another image")
     if reference.in_file and re.search(
         rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", message
@@ -275,10 +280,10 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
     return _explain_registry(fault, reference, evidence, pushing=pushing)
 
 
-def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, pushing: bool) -> ArgosyError:
+def _explain_registry(fault: RegistryFault, reference: Reference, evidence: str, *, pushing: bool) -> ArgosyError:
     registry = reference.registry
-    kind = UsageError if fault is Fault.MISSING else ToolFailed
-    if pushing and fault in {Fault.MISSING, Fault.LOGIN}:
+    kind = UsageError if fault is RegistryFault.MISSING else ToolFailed
+    if pushing and fault in {RegistryFault.MISSING, RegistryFault.LOGIN}:
         what = f"{registry} denies permission to write {reference}"
         hint = f"'skopeo login {registry}' as a user who may write; in some registries, create the project first"
         return ToolFailed(what, evidence=evidence, hint=hint)
@@ -287,40 +292,40 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, push
     return kind(what, evidence=evidence, hint=hint)
 
 
-def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str, str]:
+def _describe_fault(fault: RegistryFault, registry: str, image: str, name: str) -> tuple[str, str]:
     """Return message and hint for a fault; two empty texts for an unknown one."""
     login = f"'skopeo login {registry}'"
     texts = {
-        Fault.SETTINGS: (
+        RegistryFault.SETTINGS: (
             f"skopeo cannot read its own files, which it needs for {image}",
             f"correct or remove the file in the message; {login} writes the file of logins again",
         ),
-        Fault.MISSING: (
+        RegistryFault.MISSING: (
             f"the registry has no image {image}" if name else "the registry does not have the image",
             "check the name and the tag" + (f"; 'skopeo list-tags docker://{name}' lists the tags" if name else ""),
         ),
-        Fault.LOGIN: (
+        RegistryFault.LOGIN: (
             f"{registry} denies permission to read {image}",
             f"{login}, or check the name: some registries answer the same for a name that does not exist",
         ),
-        Fault.RATE: (
+        RegistryFault.RATE: (
             f"{registry} refuses further requests for now: too many requests",
             f"wait, or log in for a higher limit: {login}",
         ),
-        Fault.TLS: (
+        RegistryFault.TLS: (
             f"the certificate of {registry} is not trusted",
             f"add its authority to /etc/containers/certs.d/{registry}/, or disable TLS with {INSECURE}={registry}",
         ),
-        Fault.NO_TLS: (
+        RegistryFault.NO_TLS: (
             f"{registry} speaks HTTP, not HTTPS",
             f"if you trust the network between, allow it with {INSECURE}={registry}",
         ),
-        Fault.SILENT: (
+        RegistryFault.SILENT: (
             f"{registry} does not answer",
             "try again later; if it happens again, check the network and https_proxy, or use another registry",
         ),
-        Fault.NETWORK: (f"cannot reach {registry}", "check the registry's name, the network and https_proxy"),
-        Fault.SERVER: (f"{registry} reports an internal error", "try again later"),
+        RegistryFault.NETWORK: (f"cannot reach {registry}", "check the registry's name, the network and https_proxy"),
+        RegistryFault.SERVER: (f"{registry} reports an internal error", "try again later"),
     }
     return texts.get(fault, ("", ""))
 

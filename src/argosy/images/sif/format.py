@@ -149,7 +149,7 @@ ARCHES: Mapping[str, str] = {
 """SIF's code of an architecture -> Go's name of it, as in Apptainer and OCI."""
 
 
-class Partition(msgspec.Struct, frozen=True):
+class SifPartition(msgspec.Struct, frozen=True):
     """The facts in a partition's descriptor.
 
     ``fs`` and ``kind`` are values of :class:`FsKind` and :class:`PartKind` if known; ``arch`` is Go's name.
@@ -201,12 +201,12 @@ class SifPart(msgspec.Struct, frozen=True):
     extra: bytes
 
     @property
-    def partition(self) -> Partition | None:
+    def partition(self) -> SifPartition | None:
         """The partition's record; None if the part is not a partition."""
         if self.datatype != DataType.PARTITION:
             return None
         fs, kind, arch = PARTITION_EXTRA.unpack_from(self.extra.ljust(EXTRA_SIZE, b"\0"))
-        return Partition(fs=fs, kind=kind, arch=render_arch(arch))
+        return SifPartition(fs=fs, kind=kind, arch=render_arch(arch))
 
     @property
     def end(self) -> int:

@@ -109,7 +109,7 @@ class JobView(msgspec.Struct, frozen=True):
         return f"{count(len(self.ranks), 'rank')}: {states}" if self.ranks else "no ranks yet"
 
 
-class Target(msgspec.Struct, frozen=True):
+class ProbeTarget(msgspec.Struct, frozen=True):
     """The processes to ask about."""
 
     job: str = ""
@@ -162,7 +162,7 @@ class NodeUse(msgspec.Struct, frozen=True):
     """Its GPUs; None if it has no tool that reports them."""
 
 
-def _plan_step(target: Target, script: str, *arguments: str) -> Argv:
+def _plan_step(target: ProbeTarget, script: str, *arguments: str) -> Argv:
     """Return the command that runs a script once on each node of a job, next to its ranks, or on this machine."""
     program = ("sh", "-c", (DATA / script).read_text(encoding="utf-8"), script, *arguments)
     if not target.job:
@@ -173,7 +173,7 @@ def _plan_step(target: Target, script: str, *arguments: str) -> Argv:
     return ("timeout", STEP_SECONDS, *step, *shape, *program)
 
 
-def run_step(session: Session, target: Target, script: str, *arguments: str) -> Reply:
+def run_step(session: Session, target: ProbeTarget, script: str, *arguments: str) -> Reply:
     """Run a script once on each node of a job, or on this machine."""
     environment = {
         name: value
@@ -183,7 +183,7 @@ def run_step(session: Session, target: Target, script: str, *arguments: str) -> 
     return session.runner.run(Command(_plan_step(target, script, *arguments), env=environment))
 
 
-def read_nodes(session: Session, target: Target, *, moments: int) -> tuple[tuple[NodeUse, ...], Reply]:
+def read_nodes(session: Session, target: ProbeTarget, *, moments: int) -> tuple[tuple[NodeUse, ...], Reply]:
     """Read what a job uses on its nodes.
 
     Parameters

@@ -16,7 +16,7 @@ from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.locks import is_alive, read_owner
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs.live.probe import JobView, Target
+from argosy.jobs.live.probe import JobView, ProbeTarget
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
@@ -32,7 +32,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 """Sequences that change colours, the cursor or the title of a terminal (ECMA-48, sections 5.4 and 8.3.89)."""
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """The state, the measurements and the output of a job."""
 
     every: float
@@ -42,14 +42,14 @@ class Source(Protocol):
     output: OutputWatch
     session: Session
     """Reaches the nodes."""
-    target: Target
+    target: ProbeTarget
     """The processes of the job."""
 
     def ask(self, view: JobView) -> JobView:
         """Return the view with the present state of the job."""
 
 
-def open_source(session: Session, job: str) -> tuple[Source, JobView]:
+def open_source(session: Session, job: str) -> tuple[JobSource, JobView]:
     """Return the source for a job of Slurm, or for a run on this machine, and its first view without measurements.
 
     Raises
@@ -58,7 +58,7 @@ def open_source(session: Session, job: str) -> tuple[Source, JobView]:
         If there is no such job.
     """
     is_local = LOCAL_RUN.fullmatch(job)
-    source: Source = LocalRun(session, session.paths.runs / job) if is_local else SlurmJob(session, job)
+    source: JobSource = LocalRun(session, session.paths.runs / job) if is_local else SlurmJob(session, job)
     return source, source.ask(JobView(job, "", RUNNING, ""))
 
 
@@ -74,7 +74,7 @@ class SlurmJob:
         plan = read_plan(facts.record)
         self._name = str(plan.get("name", ""))
         self.session = session_of(session, record)
-        self.target = Target()
+        self.target = ProbeTarget()
         self.asks_first = bool(read_submission(record).ssh)  # this also copies the output
         self.every = polling_seconds(plan)
         self._logs = str(plan.get("logs") or "")
@@ -93,7 +93,7 @@ class SlurmJob:
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
             count = int(nodes) if nodes.isdigit() else 1
-            self.target = Target(row["JobId"], count, step_options=self._step_options)
+            self.target = ProbeTarget(row["JobId"], count, step_options=self._step_options)
             self.output.folder = Path(self._logs, row["JobId"]) if self._logs else None
         name = row.get("JobName", self._name)
         return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")
@@ -119,7 +119,7 @@ class LocalRun:
             raise UsageError(f"there is no run {record.name} on this machine", hint="see the runs with 'argosy top'")
         if owner.host != session.host.hostname:
             raise UsageError(f"run {record.name} is on {owner.host}", hint=f"type this on {owner.host}")
-        self.target = Target(process=owner.pid)
+        self.target = ProbeTarget(process=owner.pid)
         plan = read_plan(record)
         self._name = str(plan.get("name", ""))
         self.output = OutputWatch("", Path(str(plan["logs"]), record.name) if plan.get("logs") else None)

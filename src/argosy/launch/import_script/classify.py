@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise
 
-from argosy.launch.import_script.program import Program
+from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
 from argosy.slurm.script_reader import read_commands
-from argosy.slurm.script_words import Part, Values, Word, source_text
+from argosy.slurm.script_words import Values, Word, WordPart, source_text
 
 STARTS = re.compile(
     r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
@@ -46,7 +46,7 @@ ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
 
-def classify(program: Program, harmless: Collection[str]) -> Role:
+def classify(program: ScriptProgram, harmless: Collection[str]) -> Role:
     """Return the role of a command that was taken apart.
 
     `harmless` has the names of functions that start no program.
@@ -55,12 +55,12 @@ def classify(program: Program, harmless: Collection[str]) -> Role:
     return Role.LOST if role in HARMLESS and _computing_programs(program, harmless) else role
 
 
-def lost_programs(program: Program, harmless: Collection[str] = ()) -> str:
+def lost_programs(program: ScriptProgram, harmless: Collection[str] = ()) -> str:
     """Name the programs that a command starts, for example ``eval.py`` for ``echo "$(python eval.py)"``."""
     return _computing_programs(program, harmless) or program_name(program)
 
 
-def _computing_programs(program: Program, harmless: Collection[str]) -> str:
+def _computing_programs(program: ScriptProgram, harmless: Collection[str]) -> str:
     """Name the programs that ``$(…)`` in the arguments starts; the values of variables belong to other lines."""
     texts = (computing_commands(part) for word in program.written for part in word)
     names = (started_programs(text, program.values, harmless) for text in texts if text)
@@ -102,7 +102,7 @@ def handled_signals(arguments: Sequence[str]) -> str:
     return " and ".join(each for each in names if each not in {"EXIT", "ERR", "DEBUG", "RETURN", "0"})
 
 
-def _own_role(program: Program, harmless: Collection[str]) -> Role:
+def _own_role(program: ScriptProgram, harmless: Collection[str]) -> Role:
     """Return the role of a command without the commands of ``$(…)`` in its arguments."""
     if program.obstacle:
         return Role.LOST
@@ -113,7 +113,7 @@ def _own_role(program: Program, harmless: Collection[str]) -> Role:
     return _role_of(program)
 
 
-def _role_of(program: Program) -> Role:
+def _role_of(program: ScriptProgram) -> Role:
     name, arguments = program.name, program.texts[1:]
     if role := SUBCOMMANDS.get((name, *arguments[:1])):
         return role
@@ -146,7 +146,7 @@ def _passes_start(name: str, arguments: Sequence[str]) -> bool:
     return False
 
 
-def computing_commands(part: Part) -> str:
+def computing_commands(part: WordPart) -> str:
     """Return the commands of ``$(COMMANDS)``; empty for any other part of a word."""
     found = SUBSTITUTION.fullmatch(part.text) if part.kind == "shell" else None
     return (found[1] or found[2]) if found else ""
@@ -172,7 +172,7 @@ def _program_names(text: str, values: Values, harmless: Collection[str]) -> Iter
             yield program_name(program)
 
 
-def program_name(program: Program) -> str:
+def program_name(program: ScriptProgram) -> str:
     """Return the file or module that a command starts: ``train.py`` for ``python -u train.py --lr 1``."""
     if program.obstacle or not program.words:
         return "a program"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.launch.import_script.model import Fate, Note
-from argosy.launch.import_script.shape import Shape
+from argosy.launch.import_script.shape import SlurmShape
 from argosy.launch.shape import THREADS
 from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.profile import Site
@@ -43,7 +43,7 @@ def reason_to_replace(name: str, value: str) -> str:
     return "" if is_own else SET_BY_ARGOSY.get(name, "")
 
 
-def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:
+def is_certain(setting: Setting, site: Site, shape: SlurmShape) -> bool:
     """Return whether the profile sets a variable in a job of this shape; versions in the image are not known."""
     facts = Facts(
         nodes=str(shape.nodes or ""),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from argosy.launch.import_script.model import Fate, Note
 from argosy.launch.import_script.program import shell_line
 from argosy.slurm.script_reader import Statement
-from argosy.slurm.script_words import Part, Values, Word, plain_text, taken_default
+from argosy.slurm.script_words import Values, Word, WordPart, plain_text, taken_default
 
 COMPUTED = "the script computes it: write its value, or set it in the program"
 """Reason why the value of a variable that a loop, a condition or ``read`` sets is not known."""
@@ -61,7 +61,7 @@ INDIRECT = re.compile(r"\$\{!(\w+)(?![\w\[@*])")
 
 FIRST_ELEMENT = re.compile(r"\$\{(\w+)\[0\]\}")
 HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
-FIRST_NODE = Part("variable", "MASTER_ADDR", quoted=True)
+FIRST_NODE = WordPart("variable", "MASTER_ADDR", quoted=True)
 """The name of the job's first node, which Argosy sets for each rank."""
 
 FINDS_FIRST_NODE = re.compile(
@@ -86,7 +86,7 @@ def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
     return tuple(tuple(FIRST_NODE if _is_first_node(part, values) else part for part in word) for word in words)
 
 
-def _is_first_node(part: Part, values: Values) -> bool:
+def _is_first_node(part: WordPart, values: Values) -> bool:
     if part.kind == "shell" and FINDS_FIRST_NODE.fullmatch(part.text):
         return True
     found = FIRST_ELEMENT.fullmatch(part.text)
@@ -95,7 +95,7 @@ def _is_first_node(part: Part, values: Values) -> bool:
     return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
 
 
-def why_unknown(part: Part, values: Values, computed: Collection[str]) -> str:
+def why_unknown(part: WordPart, values: Values, computed: Collection[str]) -> str:
     """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
 
     The variables that the expression uses may be unknown, too.
@@ -117,7 +117,7 @@ def uses_any(words: Iterable[Word], names: Collection[str]) -> bool:
     )
 
 
-def _why_unknown(part: Part, values: Values) -> str:
+def _why_unknown(part: WordPart, values: Values) -> str:
     if ARGUMENT.search(part.text) and not COMMAND.search(part.text):
         return ARGUMENT_NOTE
     if found := ELEMENT.match(part.text):
@@ -130,7 +130,7 @@ def _why_unknown(part: Part, values: Values) -> str:
     return DIFFERS_NOTE if DIFFERS.search(part.text) else ""
 
 
-def expressions(words: Iterable[Word]) -> Iterator[Part]:
+def expressions(words: Iterable[Word]) -> Iterator[WordPart]:
     """Yield the parts of words that a shell computes."""
     return (part for word in words for part in word if part.kind == "shell")
 
@@ -158,7 +158,7 @@ def users(name: str, values: Values) -> list[str]:
 
 def itself(name: str) -> tuple[Word, ...]:
     """Return the value of a variable that only the shell of a rank knows."""
-    return ((Part("variable", name, quoted=True),),)
+    return ((WordPart("variable", name, quoted=True),),)
 
 
 def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:

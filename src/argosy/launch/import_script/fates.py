@@ -12,7 +12,7 @@ from argosy.core.records import replace
 from argosy.launch.import_script.classify import handled_signals, is_unknown
 from argosy.launch.import_script.environment import RENDEZVOUS
 from argosy.launch.import_script.model import Fate, Outcome
-from argosy.launch.import_script.program import Program
+from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.roles import Role
 from argosy.launch.import_script.variables import NODES
 from argosy.sites.profile import Site
@@ -71,7 +71,7 @@ WRAPPER_BODY = re.compile(
 )
 
 
-def effect_of(program: Program) -> str:
+def effect_of(program: ScriptProgram) -> str:
     """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
     if PATTERNS.match(" ".join(program.texts)):
         return "it changes how the shell reads * and other signs"
@@ -120,7 +120,7 @@ def advise(name: str, role: Role, *, is_late: bool) -> str:
     return "if the job needs it, add it to before = [...]"
 
 
-def advise_on_lost(program: Program) -> str:
+def advise_on_lost(program: ScriptProgram) -> str:
     """Return what to do about a command that starts a program which Argosy cannot translate."""
     if program.words and is_unknown(program.words[0]):
         usual = f"the script does not say which program {program.texts[0]} is: write its name"
@@ -210,14 +210,14 @@ def without_wrapper(statement: Statement, wrappers: Mapping[str, GpuWrapper]) ->
     return statement, None
 
 
-def set_visible_gpu(program: Program, wrapper: GpuWrapper) -> None:
+def set_visible_gpu(program: ScriptProgram, wrapper: GpuWrapper) -> None:
     """Let the shell of each rank set the variable."""
     line = f"export {wrapper.variable}=$SLURM_LOCALID"
     program.prelude.append(line)
     program.replaced.append(f"./{wrapper.name}: the shell of each rank runs '{line}'")
 
 
-def is_about_wrapper(program: Program, wrappers: Mapping[str, GpuWrapper]) -> bool:
+def is_about_wrapper(program: ScriptProgram, wrappers: Mapping[str, GpuWrapper]) -> bool:
     """Return whether a command only makes these scripts executable, or removes them."""
     files = [
         _plain(each)

@@ -29,7 +29,7 @@ from argosy.launch.import_script.files import refuse_heterogeneous
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
-from argosy.launch.import_script.program import Program, needs_bash, shell_line
+from argosy.launch.import_script.program import ScriptProgram, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
@@ -276,7 +276,7 @@ class _Reader:
                 self.variables.assign(shown, part.text, ((replace(part, quoted=True),),))
         return is_all
 
-    def outcome_of_role(self, statement: Statement, program: Program, role: Role) -> Outcome | None:
+    def outcome_of_role(self, statement: Statement, program: ScriptProgram, role: Role) -> Outcome | None:
         """Translate a command by its role."""
         note, lost = "", ""
         match role:
@@ -328,7 +328,7 @@ class _Reader:
             self.state.prefix = ""  # 'source conda/bin/activate; conda activate mine': mine may be in any folder
         self.activations.append((statement, environment))
 
-    def change_shell(self, program: Program) -> Outcome:
+    def change_shell(self, program: ScriptProgram) -> Outcome:
         """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``."""
         state = self.state
         if program.name in {"pushd", "popd"}:
@@ -351,7 +351,7 @@ class _Reader:
         state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
         return Outcome(Fate.KEPT, "the shell of each rank runs it")
 
-    def prepare(self, statement: Statement, program: Program) -> Outcome:
+    def prepare(self, statement: Statement, program: ScriptProgram) -> Outcome:
         """Translate a command on files before the program into ``before``."""
         state = self.state
         words = made_again(program.words) if program.name == "mkdir" else program.words
@@ -389,7 +389,7 @@ class _Reader:
             for each in self.found
         ]
 
-    def start(self, statement: Statement, program: Program) -> None:
+    def start(self, statement: Statement, program: ScriptProgram) -> None:
         """Translate the start of a program into a job."""
         name = f"{self.name}-{len(self.jobs) + 1}" if self.jobs else self.name
         job, translations = make_job(name, statement, program, self.state)

@@ -31,8 +31,8 @@ from argosy.launch.import_script.options import (
     numbered_text,
     numbered_words,
 )
-from argosy.launch.import_script.program import Program, command_of
-from argosy.launch.import_script.shape import Shape, gpu_binding, has_default_tasks, shape_keys
+from argosy.launch.import_script.program import ScriptProgram, command_of
+from argosy.launch.import_script.shape import SlurmShape, gpu_binding, has_default_tasks, shape_keys
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
 from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
@@ -45,7 +45,7 @@ ONCE = (
 
 
 def make_job(
-    name: str, statement: Statement, program: Program, state: ShellState
+    name: str, statement: Statement, program: ScriptProgram, state: ShellState
 ) -> tuple[ImportedJob, list[Translation]]:
     """Return the job for the start of a program, and the translations of its parts."""
     step = Options(program.step_options, state.shape, of_step=True)
@@ -101,12 +101,12 @@ def _prelude(state: ShellState, *, is_bare: bool, own_folder: bool) -> tuple[str
     return (*lines, *(state.host_paths if is_bare else ()))
 
 
-def _prefix_of(program: Program, state: ShellState) -> str:
+def _prefix_of(program: ScriptProgram, state: ShellState) -> str:
     """Return the folder of the host's environment; torchrun starts Python before the shell that sets PATH."""
     return state.prefix or (state.path_prefix if program.launcher == "torchrun" else "")
 
 
-def _put_numbers(program: Program, numbers: Mapping[str, str]) -> tuple[Note, ...]:
+def _put_numbers(program: ScriptProgram, numbers: Mapping[str, str]) -> tuple[Note, ...]:
     """Put the script's numbers in place of their variables, and report them."""
     notes = tuple(number_notes((*program.texts, *program.prelude), numbers))
     program.words = numbered_words(program.words, numbers, has_script=bool(program.script))
@@ -114,7 +114,7 @@ def _put_numbers(program: Program, numbers: Mapping[str, str]) -> tuple[Note, ..
     return notes
 
 
-def _script_notes(program: Program) -> Iterator[Note]:
+def _script_notes(program: ScriptProgram) -> Iterator[Note]:
     """Report what the text of ``bash -c`` leaves to the shell of each rank."""
     for note in _computed_parts((program.script,), ShellState()):
         if not any(note[0] in each for each in program.replaced):
@@ -128,7 +128,7 @@ def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]
     return (each for each in options if each.fate is not Fate.KEPT)
 
 
-def _shape_of(shape: Shape, program: Program) -> Shape:
+def _shape_of(shape: SlurmShape, program: ScriptProgram) -> SlurmShape:
     """Return the shape of a job.
 
     Without a launcher, a script starts its program once, on the first node.  Fewer ranks than nodes use as many nodes.
@@ -157,7 +157,7 @@ def _relative_inputs(inputs: Iterable[Word]) -> Iterator[Note]:
             yield f"< {path}", Fate.UNTRANSLATED, "the container starts in another folder: write the whole path"
 
 
-def _layers(program: Program) -> Iterator[Note]:
+def _layers(program: ScriptProgram) -> Iterator[Note]:
     """Report the options of the launcher and of the container; those replaced for one reason together."""
     replaced: dict[str, list[str]] = {}
     for note in program.replaced:
@@ -187,7 +187,7 @@ def _literal_variables(script: Word) -> Iterator[Note]:
             yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 
-def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
+def _node_notes(shape: SlurmShape, program: ScriptProgram) -> Iterator[Note]:
     """Report programs that the script starts on another number of nodes than the job."""
     nodes = max(1, shape.nodes)
     if nodes > 1 and not program.launcher:
@@ -203,7 +203,7 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
         )
 
 
-def _default_rank_notes(shape: Shape, keys: Mapping[str, Any]) -> Iterator[Note]:
+def _default_rank_notes(shape: SlurmShape, keys: Mapping[str, Any]) -> Iterator[Note]:
     """Report the rank on each node of a script without a number of tasks or GPUs."""
     has_gpus = shape.gpus or shape.gpus_per_node
     if keys["launcher"] in {"srun", "mpi"} and "ranks_per_node" in keys and has_default_tasks(shape) and not has_gpus:
@@ -211,7 +211,7 @@ def _default_rank_notes(shape: Shape, keys: Mapping[str, Any]) -> Iterator[Note]
         yield f"ranks_per_node = {keys['ranks_per_node']}", Fate.KEPT, note
 
 
-def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:
+def _variable_notes(statement: Statement, program: ScriptProgram, state: ShellState) -> Iterator[Note]:
     """Report variables that the script computes, and ``$A`` in ``A=1 prog $A``, which is expanded before that."""
     used = {part.text for word in program.words for part in word if part.kind == "variable"}
     in_script = {part.text for part in program.script if part.kind == "variable"}

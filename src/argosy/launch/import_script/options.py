@@ -11,11 +11,11 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
-from argosy.launch.import_script.shape import Shape, implied_nodes, is_even, with_tasks_of_gpus
+from argosy.launch.import_script.shape import SlurmShape, implied_nodes, is_even, with_tasks_of_gpus
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
 from argosy.slurm.sbatch import SBATCH_OPTIONS, JobOptions, Option, complete_option
-from argosy.slurm.script_words import Part, Word
+from argosy.slurm.script_words import Word, WordPart
 
 FLAGS = frozenset(name for name in SAME_NAME if isinstance(getattr(JobOptions(), name.replace("-", "_")), bool))
 """Options without a value; the key has the same name."""
@@ -32,7 +32,7 @@ NUMBERS = {
         )
     },
 }  # fmt: skip
-"""Options that are numbers of the job's shape: name -> field of `Shape`."""
+"""Options that are numbers of the job's shape: name -> field of `SlurmShape`."""
 
 GPUS = frozenset({"gres", "gpus", "gpus-per-node"})
 """Options for the number of GPUs."""
@@ -44,20 +44,20 @@ SLURM_NUMBER = re.compile(r"\$\{?(SLURM_\w+?)(?::[-=](\w*))?\}?")
 """A number that Slurm computes from the options of the job, for example ``$SLURM_NTASKS``."""
 
 RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}
-"""Fields of `Shape` for the number of ranks -> key."""
+"""Fields of `SlurmShape` for the number of ranks -> key."""
 
 KEYS = {
     **RANKS, "nodes": "nodes", "cpus_per_task": "cpus_per_rank", "cpus_per_gpu": "cpus_per_rank",
     "gpus_per_task": "gpus_per_node", "ntasks_per_gpu": "ranks",
 }  # fmt: skip
-"""Fields of `Shape` -> key."""
+"""Fields of `SlurmShape` -> key."""
 
 NOTES = {
     **{field: f"see {key} in the table" for field, key in KEYS.items()},
     "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
     "ntasks_per_gpu": "see the ranks in the table, and --gpu-bind in sbatch_arg",
 }
-"""Field of `Shape` -> the note about it."""
+"""Field of `SlurmShape` -> the note about it."""
 
 VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The name of a variable of the environment."""
@@ -93,7 +93,7 @@ class Options:
         The translation of each option.
     """
 
-    def __init__(self, options: Iterable[Option], shape: Shape, *, of_step: bool = False) -> None:
+    def __init__(self, options: Iterable[Option], shape: SlurmShape, *, of_step: bool = False) -> None:
         self.shape, self.of_step = shape, of_step
         self.keys: dict[str, Any] = {}
         self.found: list[Translation] = []
@@ -268,7 +268,7 @@ def _single_key(option: Option) -> str:
     return name if name in GPUS else NUMBERS.get(name, TEXTS.get(name, "") if name not in ADDED else "")
 
 
-def _shape_of_step(shape: Shape, options: Iterable[Option]) -> Shape:
+def _shape_of_step(shape: SlurmShape, options: Iterable[Option]) -> SlurmShape:
     """Return the shape of the job without the numbers of tasks that options of srun override."""
     given = {complete_option(option.name): parse_int(option.value) for option in options}
     if given.get("ntasks"):
@@ -277,7 +277,7 @@ def _shape_of_step(shape: Shape, options: Iterable[Option]) -> Shape:
     return replace(shape, ntasks=0) if shape.nodes and is_per_node else shape
 
 
-def _with_nodes(option: Translation, shape: Shape) -> Translation:
+def _with_nodes(option: Translation, shape: SlurmShape) -> Translation:
     """Name the key for the nodes in the translation of an option from which their number follows."""
     if option.fate is Fate.KEPT and option.text.startswith("--ntasks=") and shape.ntasks_per_node:
         return replace(option, note=f"see nodes {'' if is_even(shape) else 'and ranks '}in the table")
@@ -341,7 +341,7 @@ def number_notes(texts: Iterable[str], numbers: Mapping[str, str]) -> Iterator[N
         yield f"${name}", Fate.REPLACED, f"the script's value {numbers[name]} is put where it is used"
 
 
-def changed_numbers(shape: Shape, nodes: int, launcher: str) -> Mapping[str, str]:
+def changed_numbers(shape: SlurmShape, nodes: int, launcher: str) -> Mapping[str, str]:
     """Return the variables that have another value in a job with this number of nodes than in the script.
 
     The job has one task without a launcher, and one task on each node with torchrun.
@@ -362,9 +362,9 @@ def changed_numbers(shape: Shape, nodes: int, launcher: str) -> Mapping[str, str
 def numbered_words(words: Iterable[Word], numbers: Mapping[str, str], *, has_script: bool) -> tuple[Word, ...]:
     """Return words with the numbers in place of their variables, also in the text of ``bash -c``."""
 
-    def numbered(part: Part) -> Part:
+    def numbered(part: WordPart) -> WordPart:
         if part.kind == "variable" and part.text in numbers:
-            return Part("text", numbers[part.text], quoted=part.quoted)
+            return WordPart("text", numbers[part.text], quoted=part.quoted)
         if part.kind == "shell" or has_script:
             return replace(part, text=numbered_text(part.text, numbers))
         return part

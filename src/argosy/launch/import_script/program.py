@@ -11,12 +11,12 @@ import msgspec
 from argosy.core.shell import quote
 from argosy.slurm.sbatch import Option
 from argosy.slurm.script_reader import BRACES
-from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
+from argosy.slurm.script_words import Values, Word, WordPart, plain_text, source_text
 
 NO_SHORT: Mapping[str, str] = {}
 
 
-class Program(msgspec.Struct):
+class ScriptProgram(msgspec.Struct):
     """A command of the script, taken apart."""
 
     words: tuple[Word, ...]
@@ -91,7 +91,7 @@ class Program(msgspec.Struct):
                 self.obstacle = f"Argosy does not know whether {names[0]} has a value: write {names[0]}=VALUE"
 
 
-def command_of(program: Program, inputs: Sequence[Word]) -> tuple[list[str], bool]:
+def command_of(program: ScriptProgram, inputs: Sequence[Word]) -> tuple[list[str], bool]:
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
     Words without variables become arguments as they are.  A command with variables that only the job knows, or that
@@ -136,7 +136,7 @@ def _shell_word(word: Word) -> str:
     return "".join(_shell_part(part) for part in word)
 
 
-def _shell_part(part: Part) -> str:
+def _shell_part(part: WordPart) -> str:
     if part.kind == "text":
         return quote(part.text) if part.text else ""
     if part.kind == "shell":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from argosy.launch.import_script.environment import reason_to_replace
 from argosy.launch.import_script.expressions import default_notes, with_first_node
-from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
 from argosy.launch.import_script.roles import ROLES, Role
 from argosy.launch.import_script.starters import (
     BINDS,
@@ -28,7 +28,7 @@ from argosy.launch.import_script.starters import (
 )
 from argosy.slurm.sbatch import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
-from argosy.slurm.script_words import Part, Values, expand, source_text
+from argosy.slurm.script_words import Values, WordPart, expand, source_text
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -61,13 +61,13 @@ def environment_of(command: str, arguments: Sequence[str]) -> str:
     return names[1] if names[1:] else names[0].removesuffix("/activate").removesuffix("/bin")
 
 
-def read_program(statement: Statement, values: Values, exported: Collection[str] | None = None) -> Program:
+def read_program(statement: Statement, values: Values, exported: Collection[str] | None = None) -> ScriptProgram:
     """Take a command apart, until the program itself is left.
 
     `exported` has the names of the exported variables, which ``bash -c`` sees; None if they are not known.
     """
     words = tuple(expanded for word in with_first_node(statement.words, values) for expanded in expand(word, values))
-    program = Program(words, statement.line, values, written=statement.words)
+    program = ScriptProgram(words, statement.line, values, written=statement.words)
     program.hidden = (
         {*values} - {*exported, *(name for name, _ in statement.assigned)} if exported is not None else set()
     )
@@ -77,7 +77,7 @@ def read_program(statement: Statement, values: Values, exported: Collection[str]
     return program
 
 
-def _set_variables(program: Program, statement: Statement) -> None:
+def _set_variables(program: ScriptProgram, statement: Statement) -> None:
     """Read the variables that precede a command."""
     for name, words in statement.assigned:
         expanded = [each for word in words for each in expand(word, program.values)]
@@ -88,7 +88,7 @@ def _set_variables(program: Program, statement: Statement) -> None:
             program.set_variable(INSIDE.sub("", name), value)
 
 
-def _layer(program: Program) -> Callable[[Program], None] | None:
+def _layer(program: ScriptProgram) -> Callable[[ScriptProgram], None] | None:
     texts = program.texts
     if program.name.startswith("python") and (module := PYTHON_MODULE.match(" ".join(texts[1:]))):
         return _python_module(module[2], module[1].count("-"))
@@ -106,14 +106,14 @@ def _layer(program: Program) -> Callable[[Program], None] | None:
 RANK_STARTERS = (read_torchrun, read_accelerate, read_deepspeed, read_mpirun)
 
 
-def _starts_ranks(program: Program) -> bool:
+def _starts_ranks(program: ScriptProgram) -> bool:
     """Return whether the arguments of a program begin with a launcher."""
-    inner = Program(program.words[1:], program.line, program.values)
+    inner = ScriptProgram(program.words[1:], program.line, program.values)
     layer = _layer(inner)
     return layer in RANK_STARTERS or (layer is not None and inner.name.startswith("python"))
 
 
-def _runscript(program: Program) -> None:
+def _runscript(program: ScriptProgram) -> None:
     """Remove the start script of an image before a launcher, since Argosy starts the ranks itself."""
     program.untranslated.append(
         "apptainer run: the runscript of the image is not run; if it prepares the program, do it in the program"
@@ -121,7 +121,7 @@ def _runscript(program: Program) -> None:
     program.skip(1)
 
 
-def _wrapper(program: Program) -> None:
+def _wrapper(program: ScriptProgram) -> None:
     """Remove a script that starts a container command, for example ``./select_gpu singularity exec IMAGE``."""
     program.untranslated.append(
         f"{program.texts[0]}: it is not run; if it gives each rank its own GPU: sbatch_arg = ['--gpu-bind=single:1']"
@@ -133,7 +133,7 @@ PYTHON_MODULE = re.compile(r"((?:-[a-zA-Z]+ )*?)-m (\S+)")
 """Arguments of ``python -u -m NAME``."""
 
 
-def _python_module(name: str, options: int) -> Callable[[Program], None] | None:
+def _python_module(name: str, options: int) -> Callable[[ScriptProgram], None] | None:
     """Return the reader of ``python -u -m NAME`` if the module is a launcher; `options` stand before ``-m``."""
     layers = {
         "torch.distributed.run": read_torchrun,
@@ -144,16 +144,16 @@ def _python_module(name: str, options: int) -> Callable[[Program], None] | None:
     if name not in layers:
         return None
 
-    def read(program: Program) -> None:
+    def read(program: ScriptProgram) -> None:
         program.skip(2 + options)
         if name.startswith("accelerate"):
-            program.words = (program.words[0], (Part("text", "launch"),), *program.words[1:])
+            program.words = (program.words[0], (WordPart("text", "launch"),), *program.words[1:])
         layers[name](program)
 
     return read
 
 
-def _prefix(program: Program) -> None:
+def _prefix(program: ScriptProgram) -> None:
     """Remove ``exec``, ``time``, ``nice -n 5``, ``timeout 3h``, and ``env NAME=VALUE`` with their options."""
     name = program.name
     options, count = split_options(program.texts[1:], flags=PREFIX_FLAGS, short=NO_SHORT)
@@ -175,7 +175,7 @@ def _prefix(program: Program) -> None:
 KEEP = "put it before the program in command, if the image has it"
 
 
-def _set_environment(program: Program, options: Sequence[Option]) -> None:
+def _set_environment(program: ScriptProgram, options: Sequence[Option]) -> None:
     """Let the shell of each rank do what the options of env say."""
     for each in options:
         option = f"env -{each.name} {each.value}".rstrip() if len(each.name) == 1 else f"env {each}"
@@ -191,7 +191,7 @@ MEMORY_POLICIES = frozenset({"interleave", "i", "membind", "m", "preferred", "p"
 """Options of numactl for the memory (numactl(8)); local memory is the default of Linux."""
 
 
-def _binding(program: Program) -> None:
+def _binding(program: ScriptProgram) -> None:
     """Remove ``numactl --cpunodebind=…`` and ``taskset -c …``, if a program follows."""
     options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"localalloc", "l", "c"}))
     is_numactl = program.name == "numactl"
@@ -203,7 +203,7 @@ def _binding(program: Program) -> None:
     program.skip(1 + count + (1 if options and not is_numactl else 0))
 
 
-def _shell(program: Program) -> None:
+def _shell(program: ScriptProgram) -> None:
     """Read ``bash -c TEXT``: the program in it if the rest only prepares it, else the text as it is."""
     text, program.script = program.texts[2], program.words[2]
     whole = read_statements(text)
@@ -219,7 +219,7 @@ def _shell(program: Program) -> None:
         or commands[0].inputs
         or commands[0].background
     ):
-        program.words = (*program.words[:2], (Part("text", text),), *program.words[3:])
+        program.words = (*program.words[:2], (WordPart("text", text),), *program.words[3:])
         program.is_done = True
         return
     program.prelude += list(_exports(program, exports))
@@ -239,7 +239,7 @@ def _shell(program: Program) -> None:
     _set_variables(program, inner)
 
 
-def _exports(program: Program, exports: Sequence[Statement]) -> Iterator[str]:
+def _exports(program: ScriptProgram, exports: Sequence[Statement]) -> Iterator[str]:
     """Yield the assignments of ``bash -c TEXT`` for the shell of each rank, and note those that Argosy replaces."""
     for each in exports:
         reasons = [reason_to_replace(name, " ".join(map(source_text, words))) for name, words in each.assigned]
@@ -257,7 +257,7 @@ def _is_preparation(statement: Statement) -> bool:
 
 
 _PREFIXES = "exec time nohup env command timeout nice ionice stdbuf setsid unbuffer"
-LAYERS: Mapping[str, Callable[[Program], None]] = {
+LAYERS: Mapping[str, Callable[[ScriptProgram], None]] = {
     **dict.fromkeys(_PREFIXES.split(), _prefix),
     **dict.fromkeys(("numactl", "taskset"), _binding),
     **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),

@@ -9,7 +9,7 @@ import msgspec
 from argosy.core.records import replace
 
 
-class Shape(msgspec.Struct, frozen=True):
+class SlurmShape(msgspec.Struct, frozen=True):
     """Shape of a job in Slurm's terms; 0 or empty is not given."""
 
     nodes: int = 0
@@ -31,7 +31,7 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether the script computes the number of ranks, so that it is not known."""
 
 
-def implied_nodes(shape: Shape) -> int:
+def implied_nodes(shape: SlurmShape) -> int:
     """Return the nodes that Slurm needs for tasks or GPUs of which only so many fit on a node; 0 without such numbers.
 
     Slurm takes ``--ntasks-per-node`` for the most tasks on a node if ``--ntasks`` is given, too.
@@ -40,7 +40,7 @@ def implied_nodes(shape: Shape) -> int:
     return max(-(-number // each) if each else 0 for number, each in pairs)
 
 
-def with_tasks_of_gpus(shape: Shape) -> Shape:
+def with_tasks_of_gpus(shape: SlurmShape) -> SlurmShape:
     """Compute the tasks from the GPUs, or the GPUs from the tasks, as Slurm does for ``--ntasks-per-gpu``."""
     each = shape.ntasks_per_gpu
     if not each or shape.ntasks_per_node:
@@ -51,12 +51,12 @@ def with_tasks_of_gpus(shape: Shape) -> Shape:
     return replace(shape, ntasks=each * shape.gpus, ntasks_per_node=0 if shape.gpus else each * shape.gpus_per_node)
 
 
-def is_even(shape: Shape) -> bool:
+def is_even(shape: SlurmShape) -> bool:
     """Return whether each node has ``--ntasks-per-node`` tasks, and not fewer because of ``--ntasks``."""
     return shape.ntasks in {0, shape.ntasks_per_node * max(1, shape.nodes)}
 
 
-def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
+def shape_keys(shape: SlurmShape, launcher: str, processes: int) -> dict[str, Any]:
     """Return the keys for a shape.
 
     Parameters
@@ -80,7 +80,7 @@ def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
     return keys | _rank_keys(shape, launcher, processes, tasks, keys.get("gpus_per_node", 0))
 
 
-def gpu_binding(shape: Shape) -> str:
+def gpu_binding(shape: SlurmShape) -> str:
     """Return the option of sbatch that gives each rank its own GPUs; empty if all ranks of a node see its GPUs."""
     each = shape.gpus_per_task
     of_tasks = "single:1" if each == 1 else f"per_task:{each}" if each else ""
@@ -88,12 +88,12 @@ def gpu_binding(shape: Shape) -> str:
     return f"--gpu-bind={binding}" if binding else ""
 
 
-def has_default_tasks(shape: Shape) -> bool:
+def has_default_tasks(shape: SlurmShape) -> bool:
     """Return whether the script leaves the number of tasks to Slurm: one on each node."""
     return not (shape.ntasks or shape.ntasks_per_node or shape.gpus_per_task or shape.computed_ranks)
 
 
-def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
+def _rank_keys(shape: SlurmShape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
     """Return the keys for ranks and their cores; `tasks` is the number of Slurm's tasks on each node."""
     keys: dict[str, Any] = {}
     gpus = gpus_per_node or shape.gpus // max(1, shape.nodes)

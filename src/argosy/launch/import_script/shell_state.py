@@ -13,9 +13,9 @@ import msgspec
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import users, uses_any
 from argosy.launch.import_script.model import Fate, Outcome
-from argosy.launch.import_script.shape import Shape
+from argosy.launch.import_script.shape import SlurmShape
 from argosy.slurm.script_reader import Statement
-from argosy.slurm.script_words import Part, Word, source_text
+from argosy.slurm.script_words import Word, WordPart, source_text
 
 LAUNCHED = "${SLURM_SUBMIT_DIR}"
 """The folder of the launch, in a command of a job."""
@@ -39,7 +39,7 @@ def made_again(words: tuple[Word, ...]) -> tuple[Word, ...]:
     options = [source_text(word) for word in words[1:]]
     if any(re.fullmatch(r"--parents|-[a-zA-Z]*p[a-zA-Z]*", each) for each in options):
         return words
-    return (words[0], (Part("text", "-p"),), *words[1:])
+    return (words[0], (WordPart("text", "-p"),), *words[1:])
 
 
 def render_preparations(preparations: Sequence[Preparation], *, start: Sequence[str] | None, first: str) -> list[str]:
@@ -93,7 +93,7 @@ ALL_EXPORTED = re.compile(r"set(?: [-+]\w+)*? ([-+])(?:[a-z]*a[a-z]*|o allexport
 class ShellState(msgspec.Struct):
     """The state of the script's shell at a line, and the options of the job."""
 
-    shape: Shape = Shape()
+    shape: SlurmShape = SlurmShape()
     keys: dict[str, Any] = {}
     numbers: Mapping[str, str] = {}
     """Variables of Slurm that the job does not have, with the script's numbers."""
@@ -195,10 +195,10 @@ class ShellState(msgspec.Struct):
         """Replace ``$PWD`` in a value by the folder at this line, since a later ``cd`` must not change the value."""
         if not self.is_moving or self.folder.startswith(("$", "~")):
             return word
-        submitted, below = Part("variable", "SLURM_SUBMIT_DIR", quoted=True), posixpath.normpath(self.folder)
-        folder: Word = (submitted, Part("text", f"/{below}", quoted=True)) if self.folder else (submitted,)
+        submitted, below = WordPart("variable", "SLURM_SUBMIT_DIR", quoted=True), posixpath.normpath(self.folder)
+        folder: Word = (submitted, WordPart("text", f"/{below}", quoted=True)) if self.folder else (submitted,)
         if below.startswith("/"):
-            folder = (Part("text", below, quoted=True),)
+            folder = (WordPart("text", below, quoted=True),)
         parts = (folder if part.kind == "variable" and part.text == "PWD" else (part,) for part in word)
         return tuple(chain.from_iterable(parts))
 
@@ -264,7 +264,7 @@ def double_quoted(words: Iterable[Word]) -> str:
     return '"' + "".join(_quoted_part(part) for word in words for part in word) + '"'
 
 
-def _quoted_part(part: Part) -> str:
+def _quoted_part(part: WordPart) -> str:
     match part.kind:
         case "text":
             return re.sub(r'(["\\`$])', r"\\\1", part.text)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from argosy.core.parse import parse_int
-from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
 from argosy.launch.launchers.launcher import complete_torchrun
 from argosy.slurm.sbatch import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.slurm.script_words import Part, source_text
+from argosy.slurm.script_words import WordPart, source_text
 
 
 class _Known(NamedTuple):
@@ -53,7 +53,7 @@ BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "
 """Variables for Apptainer: the prefix of those of the container, and its bind mounts."""
 
 
-def container_start(program: Program) -> int:
+def container_start(program: ScriptProgram) -> int:
     """Return the index of ``apptainer exec`` in the arguments of another program; 0 if it is not there."""
     pairs = enumerate(pairwise(program.texts))
     return next((at for at, (name, verb) in pairs if at and CONTAINER.search(name) and verb in {"exec", "run"}), 0)
@@ -65,7 +65,7 @@ TYPESET_DASHES = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
 CONTAINER = re.compile(r"(^|/)(apptainer|singularity|bsc_singularity)$")
 
 
-def read_container(program: Program) -> None:
+def read_container(program: ScriptProgram) -> None:
     """Read ``apptainer exec [options] IMAGE``; `bsc_singularity` is the wrapper of MareNostrum 5."""
     texts = program.texts
     _, before = split_options(texts[1:], flags=KNOWN["apptainer"].flags, short=NO_SHORT)
@@ -94,10 +94,10 @@ def read_container(program: Program) -> None:
         program.keys["image"] = image
         program.skip(1)
     if verb == "run":
-        program.words = ((Part("text", "/.singularity.d/runscript"),), *program.words)
+        program.words = ((WordPart("text", "/.singularity.d/runscript"),), *program.words)
 
 
-def _read_container_options(program: Program, known: _Known, start: int, *, separator: str) -> list[Option]:
+def _read_container_options(program: ScriptProgram, known: _Known, start: int, *, separator: str) -> list[Option]:
     """Read bind mounts, variables and the folder of a container; return the other options, and skip all of them."""
     program.is_start = True
     options, count = split_options(program.texts[start:], flags=known.flags, short=NO_SHORT, line=program.line)
@@ -115,12 +115,12 @@ def _read_container_options(program: Program, known: _Known, start: int, *, sepa
     return [option for option in options if option.name not in known.keys]
 
 
-def _note_other_option(program: Program, option: Option, name: str) -> None:
+def _note_other_option(program: ScriptProgram, option: Option, name: str) -> None:
     dashes = "--" if len(option.name) > 1 else "-"
     program.untranslated.append(f"{dashes}{option.name}: an option of {name.rsplit('/', 1)[-1]}")
 
 
-def read_docker(program: Program) -> None:
+def read_docker(program: ScriptProgram) -> None:
     """Read ``docker run``, ``podman run`` and ``podman-hpc run``."""
     texts, known = program.texts, KNOWN["docker"]
     if texts[1:2] != ["run"]:
@@ -138,7 +138,7 @@ def read_docker(program: Program) -> None:
         program.skip(1)
 
 
-def _read_variable(program: Program, pair: str) -> None:
+def _read_variable(program: ScriptProgram, pair: str) -> None:
     """Read ``NAME=VALUE``; NAME alone passes the variable of the script's shell on."""
     name, given, value = pair.partition("=")
     if given:
@@ -147,7 +147,7 @@ def _read_variable(program: Program, pair: str) -> None:
         program.untranslated.append(f"--env {name}: it passes your variable on; start the job with --env {name}")
 
 
-def read_shifter(program: Program) -> None:
+def read_shifter(program: ScriptProgram) -> None:
     """Read ``shifter --image=…``; without the option, the image is that of ``#SBATCH --image``."""
     program.keys["image"] = ""
     for option in _read_container_options(program, KNOWN["shifter"], 1, separator=";"):
@@ -195,7 +195,7 @@ MPI_COUNTS = {"mca": 2, "gmca": 2, "genv": 2, "env": 2, "pmixmca": 2, "prtemca":
 """Number of values of the options that take more than one."""
 
 
-def read_srun(program: Program) -> None:
+def read_srun(program: ScriptProgram) -> None:
     """Read srun; its options of the shape are translated later."""
     options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
     program.is_start = program.is_step = True
@@ -215,7 +215,7 @@ def read_srun(program: Program) -> None:
                 program.keys["mpi"] = option.value
                 program.launcher = "mpi" if option.value.startswith(("pmi", "cray")) else program.launcher
             case "input" if not re.fullmatch(r"all|none|\d+|.*[%$].*", option.value):
-                program.inputs = ((Part("text", option.value),),)
+                program.inputs = ((WordPart("text", option.value),),)
             case "multi-prog":
                 program.obstacle = "the programs are in the file: write a job for each of its lines"
             case "pty":
@@ -226,7 +226,7 @@ def read_srun(program: Program) -> None:
     _note_unknown_word(program)
 
 
-def _note_unknown_word(program: Program) -> None:
+def _note_unknown_word(program: ScriptProgram) -> None:
     """Record an obstacle if the options end with a variable of unknown value: it may be an option or the program."""
     first = [part for part in (program.words or ((),))[0] if part.text]
     if first and all(UNKNOWN.match(source_text((part,))) for part in first):
@@ -234,7 +234,7 @@ def _note_unknown_word(program: Program) -> None:
         program.obstacle = f"the script does not say whether {word} is an option or the program: write its value"
 
 
-def read_mpirun(program: Program) -> None:
+def read_mpirun(program: ScriptProgram) -> None:
     """Read ``mpirun -np N``."""
     texts = program.texts
     program.is_start, program.launcher = True, "mpi"
@@ -283,7 +283,7 @@ def _mpi_remedy(name: str, values: list[str]) -> str:
     return "set ranks_per_node" if name == "npersocket" or " ".join(values).startswith("ppr:") else ""
 
 
-def _read_ranks(program: Program, option: str, value: str) -> None:
+def _read_ranks(program: ScriptProgram, option: str, value: str) -> None:
     """Read a number of ranks; one that is not a plain number is translated like that of srun."""
     name = MPI_RANKS[option]
     count = parse_int(value)
@@ -294,7 +294,7 @@ def _read_ranks(program: Program, option: str, value: str) -> None:
 
 
 def _read_options(
-    program: Program, known: _Known, *, words: int = 1, complete: Callable[[str], str] = str
+    program: ScriptProgram, known: _Known, *, words: int = 1, complete: Callable[[str], str] = str
 ) -> list[Option]:
     """Read a launcher that starts Python, for which torchrun is used instead; return the options that tell more.
 
@@ -309,11 +309,11 @@ def _read_options(
     names = {option.name.replace("-", "_") for option in options}
     if "no_python" not in names:
         python = ("python", "-m") if "module" in names else ("python",)
-        program.words = (*((Part("text", each),) for each in python), *program.words)
+        program.words = (*((WordPart("text", each),) for each in python), *program.words)
     return [option for option in options if option.name.replace("-", "_") not in {"module", "no_python"}]
 
 
-def read_torchrun(program: Program) -> None:
+def read_torchrun(program: ScriptProgram) -> None:
     """Read torchrun; Argosy chooses the rendezvous."""
     for option in _read_options(program, KNOWN["torchrun"], complete=complete_torchrun):
         name = option.name.replace("_", "-")
@@ -332,7 +332,7 @@ def read_torchrun(program: Program) -> None:
             program.add("torchrun_arg", str(option))
 
 
-def read_accelerate(program: Program) -> None:
+def read_accelerate(program: ScriptProgram) -> None:
     """Read ``accelerate launch``: the program runs under torchrun."""
     if program.texts[1:2] != ["launch"]:
         program.is_done = True
@@ -348,7 +348,7 @@ def read_accelerate(program: Program) -> None:
             program.untranslated.append(f"{option}: an option of accelerate launch; set it in your program")
 
 
-def read_deepspeed(program: Program) -> None:
+def read_deepspeed(program: ScriptProgram) -> None:
     """Read ``deepspeed``: the program runs under torchrun."""
     options = _read_options(program, KNOWN["deepspeed"])
     program.is_everywhere = any(option.name in {"num_nodes", "hostfile", "H"} for option in options)

@@ -32,7 +32,7 @@ from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_
 from argosy.launch.import_script.starters import BINDS, INSIDE
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import Statement
-from argosy.slurm.script_words import SET_IN_JOB, Part, Word, expand, plain_text, source_text
+from argosy.slurm.script_words import SET_IN_JOB, Word, WordPart, expand, plain_text, source_text
 
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 PREFIX = re.compile(r"(/[^:$]+)/bin:")
@@ -142,7 +142,7 @@ class Variables:
         """Return the words of a value with the values of the variables in it, and prepare the state for the new one."""
         state, is_own = self.state, any(name in used_names(word) for word in words)
         if name not in state.values:
-            before = Part("variable", name, "", quoted=True, all_elements=True)
+            before = WordPart("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
         if is_own and not is_exported and (name in state.values or len(words) > 1):
             state.conditional.add(name)  # a rank would compute the value from the new one

@@ -17,7 +17,7 @@ from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
 from argosy.slurm.script_reader import Statement, read_commands, read_job_script
-from argosy.slurm.script_words import Part, Values, Word, expand, source_text
+from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text
 
 Subject = TypeVar("Subject")
 
@@ -116,7 +116,7 @@ class Assigned(NamedTuple):
     depth: int = 0
 
 
-class Start(NamedTuple):
+class SrunCall(NamedTuple):
     """A call of srun: its options and its program; `is_open` if an unknown variable may contain more options."""
 
     line: int
@@ -196,7 +196,7 @@ class Script:
         return per_node or per_task or count_gpus(self.option("gpus")) // max(1, self.nodes)
 
     @cached_property
-    def starts(self) -> tuple[Start, ...]:
+    def starts(self) -> tuple[SrunCall, ...]:
         """Calls of srun."""
         return tuple(start for call in self.calls if (start := _start(call, self.values)))
 
@@ -286,7 +286,7 @@ def _passed(words: tuple[Word, ...]) -> Iterator[tuple[str, str, Word]]:
 BEFORE_SRUN = re.compile(r"time|exec|nohup|eval|timeout|stdbuf|env|command|_|-.*|\d+\w?|\w+=.*|.*/time", re.DOTALL)
 
 
-def _start(call: Call, values: Values) -> Start | None:
+def _start(call: Call, values: Values) -> SrunCall | None:
     """Read a call of srun; None if the call is of another command."""
     texts = [source_text(word) for word in call.words]
     at = next((n for n, text in enumerate(texts) if not BEFORE_SRUN.fullmatch(text)), len(texts))
@@ -302,7 +302,7 @@ def _start(call: Call, values: Values) -> Start | None:
         if not rest or not OPTIONS_NAME.match(rest[0]):
             break
         is_open, rest = True, rest[1:]
-    return Start(call.line, tuple(options), tuple(rest), is_open)
+    return SrunCall(call.line, tuple(options), tuple(rest), is_open)
 
 
 def option_values(call: Call, name: str) -> Iterator[tuple[str, Word]]:
@@ -321,9 +321,9 @@ def option_values(call: Call, name: str) -> Iterator[tuple[str, Word]]:
             yield source_text(after), after
 
 
-def flat_parts(call: Call) -> tuple[Part, ...]:
+def flat_parts(call: Call) -> tuple[WordPart, ...]:
     """Return the parts of all words in order, with a space between two words."""
-    space = Part("text", " ")
+    space = WordPart("text", " ")
     return tuple(part for word in call.words for part in (*word, space))
 
 

@@ -13,7 +13,7 @@ from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
 from argosy.slurm.script_reader import SHELL
-from argosy.slurm.script_words import Part
+from argosy.slurm.script_words import WordPart
 
 EPHEMERAL = range(32768, 61000)
 """Ports that Linux uses for outgoing connections (default of ip_local_port_range)."""
@@ -207,7 +207,7 @@ def _ephemeral_port(job: Job) -> Iterator[Fault]:
 TASK_NUMBER = re.compile(r"SLURM_(PROCID|LOCALID|NODEID)\b")
 
 
-def _has_task_number(part: Part) -> bool:
+def _has_task_number(part: WordPart) -> bool:
     return part.kind != "text" and bool(TASK_NUMBER.search(part.text))
 
 
