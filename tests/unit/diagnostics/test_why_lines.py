@@ -176,6 +176,18 @@ CAUSES = [
     ),
     ("ptx-compiler", "CUDA error: code=221(cudaErrorJitCompilerNotFound)"),
     ("cuda-mps", "CUDA error: the hardware resources required to create MPS client have been exhausted"),
+    ("device-plugin-no-driver", "If this is a GPU node, did you configure the NVIDIA Container Toolkit?"),
+    (
+        "cdi-other-driver",
+        "crun: error stat'ing file `/lib/libcuda.so.535.161.07`: No such file or directory: not found",
+    ),
+    (
+        "cdi-other-driver",
+        "failed to fulfil mount request: open /lib/libEGL_nvidia.so.570.86.10: no such file or directory",
+    ),
+    ("nvidia-requirement", "requirements not met: unsatisfied condition: brand = tesla (brand=geforce)"),
+    ("fabric-state", "NVRM: Check failed: [NV_ERR_FABRIC_STATE_OUT_OF_SYNC] (0x00000087)"),
+    ("nccl-bind-address", f"{NCCL}NET/Socket : No usable listening interface found"),
     (
         "nvidia-hook-mode",
         "invoking the NVIDIA Container Runtime Hook directly (e.g. the docker --gpus flag) is not supported.",
