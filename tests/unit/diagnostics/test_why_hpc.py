@@ -123,3 +123,64 @@ def test_the_signal_of_a_rank_without_slurm_is_named_and_the_advice_of_argosy_is
     for number, name in ((11, "segfault"), (9, "killed")):
         log = f"argosy: rank 0 failed first (signal {number}); the others were ended\n"
         assert [error.name for error in find_errors(log + advice, SIGNATURES)] == [name]
+
+
+CARD_FAILED = """\
+n3:811:955 [2] net_ib/common.cc:128 NCCL WARN NET/IB : mlx5_2:1 async fatal event: local catastrophic error
+
+n3:811:931 [2] net_ib/common.cc:21 NCCL WARN NET/IB: ncclIbIsend: communicator encountered a fatal error (detected in x)
+n3:811:931 [2] NCCL INFO transport/net.cc:1171 -> 2
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+srun: error: n3: task 10: Aborted (core dumped)
+"""
+PEER_GONE = """\
+5:   File "/home/ada/project/train.py", line 120, in <module>
+5:     batch = next(loader)
+5: ValueError: sample 99127 has no labels
+2: n1:12:30 [2] x:14 NCCL WARN NET/OFI Request 0x7 completed with error. RC: 107. Error: 4124 \
+(Unresponsive receiver (connection previously established)). Completed length: 0
+2: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+srun: error: n2: task 5: Exited with exit code 1
+"""
+HOOK = """\
+docker: Error response from daemon: OCI runtime create failed: error during container init: error running hook #0: \
+error running hook: exit status 1, stdout: , stderr: Auto-detected mode as 'csv'
+invoking the NVIDIA Container Runtime Hook directly (e.g. the docker --gpus flag) is not supported: unknown.
+"""
+PSM = """\
+n1:rank0.solve: PSM3 can't open nic unit: 0 (err=23)
+Abort(1614991) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:
+create_vni_context(2137).....: OFI endpoint open failed (ofi_init.c:2137:create_vni_context:Invalid argument)
+"""
+SOCKET = """\
+c1:71:151 [1] misc/ipcsocket.cc:223 NCCL WARN UDS: Sending data over socket /tmp/x failed : Connection refused (111)
+c1:71:151 [1] NCCL INFO proxy.cc:1147 -> 2
+c1:71:151 [1] proxy.cc:1159 NCCL WARN ncclProxyClientGetFd call to tpRank 0 handle 0x7f3a failed : 2
+[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:3356, unhandled system error, NCCL version 2.23.4
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        (CARD_FAILED, "ib-card-failed"),
+        (PEER_GONE, "program-error"),
+        (HOOK, "nvidia-hook-mode"),
+        (PSM, "psm-no-endpoint"),
+        (SOCKET, "nccl-fd-socket"),
+    ],
+)
+def test_the_first_error_of_a_network_or_container_is_the_cause(log: str, name: str) -> None:
+    """What libraries print after it is a symptom."""
+    assert next(each.name for each in find_errors(log, SIGNATURES) if each.level == "cause") == name
+
+
+def test_events_of_the_network_during_a_good_run_are_no_cause() -> None:
+    log = (
+        "libfabric:815:1732::verbs:fabric:vrb_get_rdma_rai():77<warn> rdma_getaddrinfo: No such device(19)\n"
+        "step 10 loss 2.3\n"
+        "n1:815:864 [0] net_ib.cc:94 NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: client reregistration(17)\n"
+        "step 20 loss 2.1\n"
+        "training finished, model saved\n"
+    )
+    assert {error.level for error in find_errors(log, SIGNATURES)} == {"warning"}
