@@ -622,7 +622,7 @@ CAUSES = [
     ),
     ("slurm-reservation", "sbatch: error: Batch job submission failed: Requested reservation not usable now"),
     ("slurm-step-ports", "srun: error: Unable to create step for job 7: Requires more ports than can be reserved"),
-    ("slurm-nodes-fewer", "srun: error: Are required nodes explicitly excluded?"),
+    ("slurm-nodes-fewer", "srun: error: Only allocated 3 nodes asked for 4"),
     ("slurm-gres", "srun: error: Unable to create step for job 7: Insufficient GRES available in allocation"),
     ("slurm-option-value", 'sbatch: error: "two" is not a valid node count'),
     (
@@ -689,7 +689,7 @@ CAUSES = [
         "slurm-state-version",
         "slurmctld: fatal: Can not recover job state, incompatible version, got 9216 need >= 9472 <= 10240",
     ),
-    ("slurm-user-ids", "slurmd: error: Security violation, ping RPC from uid 1000"),
+    ("slurm-user-ids", "[2026-01-02T03:04:05.678] error: Do you have SlurmUser configured as uid 64030?"),
     ("slurmctld-host", "slurmctld: error: this host (n1/n1.x) not a valid controller"),
     ("slurmdbd-silent", "slurmctld: error: slurmdbd: agent queue filling (1500), MaxDBDMsgs=3000"),
     ("munge-key-differs", "STATUS:          Rewound credential (17)"),
