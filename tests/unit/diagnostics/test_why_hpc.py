@@ -184,3 +184,10 @@ CANCELLED = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-20T12:54
 def test_what_slurm_prints_after_the_reason_is_no_cause(log: str, names: list[str]) -> None:
     """Slurm reports one failure in several lines: its helper on the node, srun, and the tool that submitted."""
     assert [error.name for error in find_errors(log, SIGNATURES)] == names
+
+
+def test_the_node_that_could_not_start_a_task_is_named() -> None:
+    log = "srun: error: Task launch for StepId=7.0 failed on node n1: Unspecified error\n"
+    assert find_errors(log, SIGNATURES)[0].cause == "a node could not start the tasks on node n1: Unspecified error"
+    task = "srun: error: task 0 launch failed: Unspecified error\n"
+    assert find_errors(task, SIGNATURES)[0].cause == "a node could not start the tasks: Unspecified error"

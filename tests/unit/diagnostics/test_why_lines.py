@@ -707,6 +707,7 @@ CAUSES = [
     ("mpi-binding", "While computing bindings, we found no available cpus on"),
     ("mpirun-srun-failed", "srun returned non-zero exit status (256) from launching"),
     ("mpirun-slurm-variables", "While trying to determine what resources are available, the SLURM"),
+    ("mpi-pmi", "slurmstepd: error: mpi/pmi2: failed to send temp kvs to compute nodes"),
     ("slurm-mpi-socket", "srun: error: mpi/pmi2: failed to bind tree socket: Address already in use"),
     (
         "snakemake-slurm-time",
