@@ -640,6 +640,8 @@ CAUSES = [
         "slurm-controller",
         "sbatch: error: batch job submission failed: unable to contact slurm controller (connect failure)",
     ),
+    ("slurm-srun-port", "slurmstepd: error: connect io: No route to host"),
+    ("slurm-srun-port", "slurmstepd: error: IO setup failed: Slurmd could not connect IO"),
     ("slurm-interconnect", "slurmstepd: error: Slingshot service allocation failed on cxi0: No space left on device"),
     ("slurm-interconnect", "slurmctld: error: Cannot allocate VNI (min/max/last 1024 65535 2000)"),
     ("slurm-x11", "srun: error: Cannot forward to local display. Can only use X11 forwarding with network displays."),
