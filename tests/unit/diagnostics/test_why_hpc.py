@@ -184,3 +184,71 @@ def test_events_of_the_network_during_a_good_run_are_no_cause() -> None:
         "training finished, model saved\n"
     )
     assert {error.level for error in find_errors(log, SIGNATURES)} == {"warning"}
+
+
+CANCELLED = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-20T12:54:54"
+
+
+@pytest.mark.parametrize(
+    ("log", "names"),
+    [
+        (
+            (
+                "step 1\nsrun: error: n2: task 5: Exited with exit code 1\n"
+                "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 1\n"
+                f"{CANCELLED} ***\nsrun: error: n1: tasks 0-3: Killed\n"
+            ),
+            ["killed", "ended-with-others"],
+        ),
+        (
+            (
+                "step 1\nsrun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 1\n"
+                f"{CANCELLED} ***\n"
+            ),
+            ["slurm-io-lost", "ended-with-others"],
+        ),
+        (
+            (
+                f"step 1\n{CANCELLED} DUE TO TIME LIMIT ***\n"
+                "slurmstepd: error: *** STEP 7.0 STEPD TERMINATED ON n1 AT 2026-11-20T12:57:25 DUE TO JOB NOT ENDING "
+                "WITH SIGNALS ***\n"
+            ),
+            ["time-limit", "slurm-not-ending"],
+        ),
+        (
+            (
+                "slurmstepd: error: switch_g_job_preinit: Error configuring interconnect\n"
+                "slurmstepd: error: job_manager: exiting abnormally: Error configuring interconnect\n"
+                "srun: error: Task launch for StepId=7.0 failed on node n1: Error configuring interconnect\n"
+                "srun: error: Timed out waiting for job step to complete\n"
+            ),
+            ["slurm-interconnect", "slurm-wait"],
+        ),
+        (
+            (
+                "ERROR ~ Error executing process > 'A (1)'\n\nCaused by:\n"
+                "  Failed to submit process to grid scheduler for execution\n\nCommand executed:\n  sbatch x\n\n"
+                "Command output:\n"
+                "sbatch: error: Batch job submission failed: Required node not available (down, drained or reserved)\n"
+            ),
+            ["slurm-node-down"],
+        ),
+        (
+            (
+                "Error in rule align:\n    message: SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. For further "
+                "error details see the log\n    shell:\n        bwa mem ref.fa s1.fq\n"
+            ),
+            ["snakemake-slurm-time", "snakemake-rule"],
+        ),
+    ],
+)
+def test_what_slurm_prints_after_the_reason_is_no_cause(log: str, names: list[str]) -> None:
+    """Slurm reports one failure in several lines: its helper on the node, srun, and the tool that submitted."""
+    assert [error.name for error in find_errors(log, SIGNATURES)] == names
+
+
+def test_the_node_that_could_not_start_a_task_is_named() -> None:
+    log = "srun: error: Task launch for StepId=7.0 failed on node n1: Unspecified error\n"
+    assert find_errors(log, SIGNATURES)[0].cause == "a node could not start the tasks on node n1: Unspecified error"
+    task = "srun: error: task 0 launch failed: Unspecified error\n"
+    assert find_errors(task, SIGNATURES)[0].cause == "a node could not start the tasks: Unspecified error"
