@@ -252,3 +252,20 @@ def test_the_node_that_could_not_start_a_task_is_named() -> None:
     assert find_errors(log, SIGNATURES)[0].cause == "a node could not start the tasks on node n1: Unspecified error"
     task = "srun: error: task 0 launch failed: Unspecified error\n"
     assert find_errors(task, SIGNATURES)[0].cause == "a node could not start the tasks: Unspecified error"
+
+
+def test_memory_limits_that_file_pages_reached_end_nothing() -> None:
+    """Old versions of Slurm print this without 'error:' when pages of files filled the memory for a moment."""
+    log = "51200+0 records out\nslurmstepd: Exceeded step memory limit at some point.\n"
+    assert [(error.name, error.level) for error in find_errors(log, SIGNATURES)] == [("slurm-memory-peak", "warning")]
+
+
+def test_an_image_of_singularity_hub_that_was_downloaded_is_no_cause() -> None:
+    """The later error is that of the container."""
+    log = (
+        "INFO:    Downloading shub image\n"
+        " 87.57 MiB / 87.57 MiB  100.00% 5.85 MiB/s\n"
+        "FATAL:   container creation failed: mount /etc/localtime->/etc/localtime error: while mounting "
+        "/etc/localtime: mount source /etc/localtime doesn't exist\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "bind-missing"

@@ -780,6 +780,14 @@ CAUSES = [
         "slurmstepd: error: load_ebpf_prog: BPF load error (No space left on device). Please check your system limits.",
     ),
     ("slurm-job-container", "slurmd: error: CloneNSScript /etc/slurm/ns.sh failed with rc=256"),
+    ("efa-sync-memops", "libfabric:7:17::core:core:cuda_set_sync_memops():207<warn> Failed to perform cuPointerSetAttribute"),
+    ("torch-own-symbol", "ImportError: /x/torch/lib/libc10_cuda.so: undefined symbol: _ZN3c104impl3ABCE"),
+    ("oras-not-sif", "      //registry.example/a/tools:1: no layer found corresponding to SIF image"),
+    (
+        "extraction-without-namespace",
+        "FATAL:   while extracting a.sif: root filesystem extraction failed: extract command failed: "
+        "INFO   : A system administrator may need to enable user namespaces, install",
+    ),
     ("slurm-virtual-memory", "slurmstepd: error: Job 7 exceeded virtual memory limit (420 > 419), being killed"),
     ("node-memory", "slurmstepd: error: Step 7.0 exceeded memory limit (4200000 > 4194304), being killed"),
     ("slurm-gpu-device", "slurmd: error: Waiting for gres.conf file /dev/nvidia0"),
