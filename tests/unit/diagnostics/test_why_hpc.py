@@ -144,8 +144,8 @@ def test_the_signal_of_a_rank_without_slurm_is_named_and_the_advice_of_argosy_is
         ),
         (
             (
-                "srun: error: pyxis: ignoring --container-mounts because neither --container-image nor --container-name is "
-                "set\nTraceback (most recent call last):\n"
+                "srun: error: pyxis: ignoring --container-mounts because neither --container-image nor "
+                "--container-name is set\nTraceback (most recent call last):\n"
                 '  File "/home/ada/train.py", line 1, in <module>\n    import torch\n'
                 "ModuleNotFoundError: No module named 'torch'\nsrun: error: node1: task 0: Exited with exit code 1\n"
             ),

@@ -744,6 +744,23 @@ CAUSES = [
     ),
     ("registry-denied", "error: no further authentication possible, giving up"),
     (
+        "registry-denied",
+        "Error: reading manifest b in docker.io/a: name unknown: The repository with name a does not exist",
+    ),
+    (
+        "registry-denied",
+        "unable to push: POST https://ghcr.io/v2/a/blobs/uploads/: DENIED: permission_denied: The token",
+    ),
+    ("registry-too-large", "#21 ERROR: failed to copy: unexpected status: 413 Request Entity Too Large"),
+    ("image-is-artifact", "unsupported media type application/vnd.unknown.config.v1+json"),
+    ("image-cache", "Error: writing blob: Digest did not match, expected sha256:a, got sha256:b"),
+    ("runc-child-gone", "process_linux.go:303: getting the final child's pid from pipe caused EOF: unknown"),
+    ("podman-mapping", "Error during unshare(CLONE_NEWUSER): Operation not permitted"),
+    (
+        "build-file-system",
+        "FATAL:   unpack layer: unpack entry: usr/bin/su: restore mode: chmod: operation not permitted",
+    ),
+    (
         "home-unknown",
         "FATAL:   container creation failed: failed to add  as session directory: path . is not an absolute path",
     ),
