@@ -744,6 +744,20 @@ CAUSES = [
     ),
     ("registry-denied", "error: no further authentication possible, giving up"),
     (
+        "file-taken-for-a-name",
+        "[ERROR] URL https://registry-1.docker.io/v2/a/b.sqsh/manifests/latest returned error code: 401",
+    ),
+    ("container-interpreter", "FATAL:   exec /opt/conda/bin/python failed: no such file or directory"),
+    ("container-working-folder", "ERROR  : Failed to open current working directory: Permission denied"),
+    ("container-start-folder-gone", "ERROR  : Failed to change current working directory: No such file or directory"),
+    ("newuidmap-absent", "ERROR  : newuidmap is not installed on your system"),
+    ("starter-setuid", "ERROR  : Failed to create user namespace: user namespace not supported by your system"),
+    ("starter-not-setuid", "ERROR  : Singularity is not running with appropriate privileges!"),
+    (
+        "squashfs-damaged",
+        "root filesystem extraction failed: FATAL ERROR: Can't find a valid SQUASHFS superblock on /a",
+    ),
+    (
         "registry-denied",
         "Error: reading manifest b in docker.io/a: name unknown: The repository with name a does not exist",
     ),
