@@ -269,3 +269,67 @@ def test_an_image_of_singularity_hub_that_was_downloaded_is_no_cause() -> None:
         "/etc/localtime: mount source /etc/localtime doesn't exist\n"
     )
     assert find_errors(log, SIGNATURES)[0].name == "bind-missing"
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        (
+            (
+                "pyxis: importing docker image: nvcr.io/nvidia/pytorch:24.10-py3\n"
+                "slurmstepd: error: pyxis: child 4242 failed with error code: 1\n"
+                "slurmstepd: error: pyxis: failed to import docker image: nvcr.io/nvidia/pytorch:24.10-py3\n"
+                "slurmstepd: error: pyxis: printing enroot log file:\n"
+                "slurmstepd: error: pyxis:     [INFO] Authentication succeeded\n"
+                "slurmstepd: error: pyxis:     [ERROR] URL https://registry-1.docker.io/v2/nvcr.io/nvidia/pytorch/manifests/"
+                "24.10-py3 returned error code: 401 Unauthorized\n"
+                "slurmstepd: error: pyxis: couldn't start container\n"
+                "srun: error: node1: task 0: Exited with exit code 1\n"
+            ),
+            "enroot-registry-separator",
+        ),
+        (
+            (
+                "srun: error: pyxis: ignoring --container-mounts because neither --container-image nor "
+                "--container-name is set\nTraceback (most recent call last):\n"
+                '  File "/home/ada/train.py", line 1, in <module>\n    import torch\n'
+                "ModuleNotFoundError: No module named 'torch'\nsrun: error: node1: task 0: Exited with exit code 1\n"
+            ),
+            "pyxis-options-ignored",
+        ),
+        (
+            (
+                "slurmstepd: error: pyxis: container start failed with error code: 1\n"
+                "slurmstepd: error: pyxis: printing enroot log file:\n"
+                "slurmstepd: error: pyxis:     [WARN] fuse: device not found, try 'modprobe fuse' first\n"
+                "slurmstepd: error: pyxis:     [ERROR] Failed to mount: /home/ada/train.sqsh\n"
+                "slurmstepd: error: pyxis: couldn't start container\n"
+            ),
+            "fuse-missing",
+        ),
+        (
+            (
+                "Error: crun: chdir to `/workspace`: No such file or directory: "
+                "OCI runtime attempted to invoke a command that was not found\n"
+                "srun: error: node1: task 0: Exited with exit code 127\n"
+            ),
+            "container-folder-missing",
+        ),
+        (
+            (
+                'Error: runc: runc create failed: error mounting "/data" to rootfs at "/in": mount /data:/in: '
+                "no such file or directory: OCI runtime attempted to invoke a command that was not found\n"
+            ),
+            "rootfs-mount",
+        ),
+    ],
+)
+def test_the_first_error_of_a_container_is_not_what_the_runtime_makes_of_it(log: str, name: str) -> None:
+    assert find_errors(log, SIGNATURES)[0].name == name
+
+
+def test_a_program_that_runs_outside_of_the_container_and_works_has_no_cause() -> None:
+    log = (
+        "srun: error: pyxis: ignoring --container-save because neither --container-image nor --container-name is set\n"
+    )
+    assert find_errors(f"{log}rank 0 of 1\ntraining finished\n", SIGNATURES)[0].level == "survived"
