@@ -195,6 +195,8 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
 def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy build {} -o my.sif") -> BuildRequest:
     """Fill in missing values from a project file: the one among the sources, or without sources that of this folder.
 
+    For a lock without sources, the project file of this folder only names the output.
+
     Parameters
     ----------
     example
@@ -215,7 +217,17 @@ def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy
         )
     if named := named_project(request.sources, request.engine.dockerfile):
         return request_of_project(named, replace(request, sources=()))
+    if request.locked and request.output == NO_PATH and not request.sources:
+        return _with_output_of(find_project(Path(host.cwd)), request)
     return request if request.sources or request.locked else _request_here(request, host, example)
+
+
+def _with_output_of(project: Project | None, request: BuildRequest) -> BuildRequest:
+    """Fill in the output and its format from a project file: a lock has everything else of a build."""
+    if project is None:
+        return request
+    form = _form_of_project(project.table.image.format, project.output, request)
+    return replace(request, output=project.output, **form)
 
 
 def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
@@ -283,13 +295,12 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
     output = project.output if request.output == NO_PATH else request.output
-    form = image.format or (OutputFormat.SQSH.value if _is_squashfs_name(output) else "")
     return replace(
         request,
         sources=sources,
         base=base,
         output=output,
-        **_form_of_project(form, request),
+        **_form_of_project(image.format, output, request),
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         site=request.site or image.site,
@@ -306,9 +317,10 @@ def _is_squashfs_name(output: Path) -> bool:
     return output.suffix in SUFFIXES[OutputFormat.SQSH]
 
 
-def _form_of_project(name: str, request: BuildRequest) -> dict[str, Any]:
-    """Return the fields for the format in a project file; an option of the command line overrides it."""
+def _form_of_project(name: str, output: Path, request: BuildRequest) -> dict[str, Any]:
+    """Return the fields for the format in a project file or of the output; a command-line option overrides them."""
     given = request.form is not OutputFormat.SIF or request.flatten is not None
+    name = name or (OutputFormat.SQSH.value if _is_squashfs_name(output) else "")
     return {} if given or not name else _form_fields(name)
 
 
