@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.builder.bases.choose import find_needs
+from argosy.builder.bases.choose import find_needs, refuse_base_around
 from argosy.builder.bases.definitions import definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions
 from argosy.builder.inputs import BuildInputs, read_inputs, read_lock
@@ -71,6 +71,9 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
     session = resolve_target_session(request, session)
     inputs, site = read_inputs(request, session), _find_target_site(request, session.host)
     _suggest_site_bases(request, site, session)
+    refuse_base_around(inputs.base, request.output, session, request.engine)
+    for stage in inputs.project.table.stage if inputs.project else ():
+        refuse_base_around(stage.base, request.output, session)
     return BuildContext(
         request=request,
         session=session,
