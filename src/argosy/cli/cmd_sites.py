@@ -22,7 +22,7 @@ from argosy.cli.output import (
 from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
-from argosy.core.os_errors import reading
+from argosy.core.os_errors import reading, translate_os_errors
 from argosy.core.records import asdict
 from argosy.core.render import count
 from argosy.core.shell import quote
@@ -114,7 +114,8 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    draft = discover_site(session, DiscoverRequest(name, file, today, on_node, partition, account, qos))
+    with translate_os_errors(file.parent, "--output"):
+        draft = discover_site(session, DiscoverRequest(name, file, today, on_node, partition, account, qos))
     if as_json:
         print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
         return

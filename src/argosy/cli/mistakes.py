@@ -20,6 +20,7 @@ from argosy.cli.hints import (
     SAME_MEANING,
 )
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import ELSEWHERE
 from argosy.core.suggest import suggest_word
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import PROJECT_FILE, option_names
@@ -64,6 +65,22 @@ def _with_plain_dash(argument: str) -> str:
     name = argument.lstrip(f"-{DASHES}")
     is_short = len(name.partition("=")[0]) == 1 and len(argument) == len(name) + 1
     return f"-{name}" if is_short else f"--{name}"
+
+
+def with_own_options(hint: str, arguments: Sequence[str]) -> str:
+    """Return a hint that names only those options for another folder that the command has.
+
+    Parameters
+    ----------
+    arguments
+        The whole command line.
+    """
+    options = {name for each in _find_context(arguments).command.params for name in each.opts}
+    if "--error" in options:
+        options.discard("--output")  # a launch writes Slurm's output there
+    names = [name for name in re.split(", | or ", ELSEWHERE) if name in options or not name.startswith("-")]
+    *first, last = names
+    return hint.replace(ELSEWHERE, f"{', '.join(first)} or {last}" if first else last)
 
 
 def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:

@@ -22,6 +22,7 @@ from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.errors import ArgosyError
+from argosy.core.os_errors import explain_os_error
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
@@ -581,6 +582,34 @@ def test_a_full_disk_or_a_file_in_the_way_has_a_hint_with_the_option_of_the_comm
     error = CliRunner().invoke(app, words.split()).exception
     assert isinstance(error, ArgosyError), error
     assert error.hint.endswith(f" with {option}")
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("build e.yml -o x.sif", "--work-dir, --output or ARGOSY_CACHE"),
+        ("images pull docker://debian:12 -o x.sif", "--output or ARGOSY_CACHE"),
+        ("wrap e.yml --prefix p", "--work-dir or ARGOSY_CACHE"),
+        ("launch x.sif -- true --work-dir", "ARGOSY_CACHE"),
+        ("images ls", "ARGOSY_CACHE"),
+    ],
+)
+def test_a_hint_for_another_folder_names_only_options_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, words: str, options: str
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise explain_os_error(OSError(errno.ENOSPC, "No space left on device"), Path("folder"))
+
+    monkeypatch.setattr("argosy.cli.common.probe.open_session", fill)
+    assert argosy(*words.split()).stderr.endswith(f"choose another folder with {options}\n")
+
+
+def test_a_full_disk_below_a_new_profile_has_a_hint_with_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("argosy.diagnostics.discover.discover.discover_site", fill)
+    assert argosy("sites", "new", "mine").stderr.endswith("choose another folder with --output\n")
 
 
 def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
