@@ -714,6 +714,18 @@ def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "argosy").exists()
 
 
+def test_a_relative_folder_in_a_configuration_file_names_the_line_and_can_be_repaired(tmp_path: Path) -> None:
+    said = argosy("config", "set", "cache", "near", XDG_CONFIG_HOME=str(tmp_path))
+    assert (said.returncode, "cache is a relative path: near" in said.stderr) == (2, True)
+    (tmp_path / "argosy").mkdir()
+    (tmp_path / "argosy/config.toml").write_text('images = "/one:two"\n')
+    said = argosy("images", "ls", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert "images is a relative path: two" in said.stderr
+    assert f"{tmp_path}/argosy/config.toml:1: each working directory" in said.stderr
+    assert argosy("config", "unset", "images", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+
+
 @pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])
 def test_a_default_that_no_launch_accepts_is_refused_before_it_is_written(key: str, tmp_path: Path) -> None:
     said = argosy("config", "set", key, "foo", XDG_CONFIG_HOME=str(tmp_path))
