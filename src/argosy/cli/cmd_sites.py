@@ -19,7 +19,7 @@ from argosy.cli.output import (
     render_differences,
     write_report,
 )
-from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
+from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE, NewFile
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.os_errors import reading, translate_os_errors
@@ -133,7 +133,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 @sites.command("picture")
 @click.argument("name", type=SITE)
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=None, metavar="FILE",
     help="File to write. Default: standard output.",
 )  # fmt: skip
 def picture(name: str, output: Path | None) -> None:

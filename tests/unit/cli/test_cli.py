@@ -726,6 +726,33 @@ def test_a_relative_folder_in_a_configuration_file_names_the_line_and_can_be_rep
     assert argosy("config", "unset", "images", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("build e.yml --base b.sif", "lock e.yml", "bundle e.yml", "images pull docker://debian:12", "report last"),
+        *("images export my.sif --format sqsh", "sites picture lumi-g", "import job.sh"),
+    ],
+)
+@pytest.mark.parametrize("name", ["new/", "old/"])
+def test_a_file_to_write_whose_name_ends_in_a_slash_is_refused(
+    words: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "job.sh").write_text("#!/bin/sh\nsrun true\n")
+    said = argosy(*words.split(), "-o", name)
+    assert said.returncode == 2
+    assert said.stderr == f"argosy: {name} is the name of a folder\n  -> add the name of the file: {name}NAME\n"
+
+
+def test_an_oci_layout_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.txt").write_text("einops\n")
+    said = argosy("build", "r.txt", "--format", "oci", "-o", "new/", "--dry-run")
+    assert said.returncode == 0
+    assert f"would build  {tmp_path}/new (oci)" in said.stdout
+
+
 @pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])
 def test_a_default_that_no_launch_accepts_is_refused_before_it_is_written(key: str, tmp_path: Path) -> None:
     said = argosy("config", "set", key, "foo", XDG_CONFIG_HOME=str(tmp_path))
