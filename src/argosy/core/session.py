@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Host
 from argosy.core.mounts import in_memory
 from argosy.core.process import Runner
@@ -125,9 +125,14 @@ class Step(msgspec.Struct):
     """A short result, printed when the step ends."""
     seconds: float = 0.0
     """Duration; 0 until the step ends."""
+    works: bool = False
+    """Whether the step has reported what it is doing."""
+    refused: bool = False
+    """Whether a file or a request was refused before the step worked; the error alone is reported then."""
 
     def say(self, text: str) -> None:
         """Report what the step is doing."""
+        self.works = True
         self.tell(text)
 
 
@@ -166,6 +171,8 @@ class PlainReporter(msgspec.Struct):
 
     def end(self, step: Step, *, failed: bool) -> None:
         """Write one line: name, result, seconds."""
+        if step.refused:
+            return
         text = "failed" if failed else step.result or step.what
         self._line(f"{step.name:<9} {text} ({step.seconds:.1f} s)")
 
@@ -214,6 +221,9 @@ class Session(msgspec.Struct, frozen=True):
         try:
             yield step
             failed = False
+        except (UsageError, ImageError):
+            step.refused = not step.works
+            raise
         finally:
             step.seconds = time.monotonic() - start
             self.reporter.end(step, failed=failed)
