@@ -16,6 +16,7 @@ from argosy.builder.python.sources import bring_in, write_git_home
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.layout import ROOT
 from argosy.core.model import Bind
+from argosy.core.os_errors import discard
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import Step
@@ -177,7 +178,8 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     """Return the folder in uv's cache for packages that are built from source over a base; make it if necessary.
 
     uv would use a wheel that it has built again over any base, although it may be linked to another MPI, CUDA or glibc,
-    and without the option to build it.  Downloaded files are links to the cache, which has folders after its first use.
+    and without the option to build it.  Downloaded files are shared: each folder has links to the cache.  uv names the
+    folders of downloads at its first use, so those of a cache that was empty are links to that build's folder.
 
     Parameters
     ----------
@@ -188,18 +190,30 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
 
     Returns
     -------
-        A path in the cache; empty if the cache was never used.
+        A path in the cache.
     """
-    common = [each for each in cache.glob("*-v*") if not each.name.startswith(OF_BUILDS)]
-    if not any(each.name.startswith("archive-") for each in common):
-        return ""
     facts = "\n".join((base, *settings.arguments, *settings.own, *environment))
     name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     make_folder(cache / name)
-    for each in common:
-        with contextlib.suppress(FileExistsError):
-            (cache / name / each.name).symlink_to(Path("../..", each.name))
+    for link in (*cache.glob("*-v*"), *(cache / name).glob("*-v*")):
+        if not link.exists():  # the folder was removed
+            discard(link)
+    for each in _downloads(cache / BY_BASE, "*/*-v*"):
+        if not each.is_symlink():
+            _link(cache / each.name, each.relative_to(cache))
+    for each in _downloads(cache, "*-v*"):
+        _link(cache / name / each.name, Path("../..", each.name))
     return name
+
+
+def _downloads(folder: Path, pattern: str) -> list[Path]:
+    """Return uv's folders of downloads, sorted."""
+    return sorted(each for each in folder.glob(pattern) if not each.name.startswith(OF_BUILDS))
+
+
+def _link(link: Path, target: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(target)
 
 
 def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
