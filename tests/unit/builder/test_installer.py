@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from argosy.builder.python.installer import separate_builds
@@ -53,3 +54,14 @@ def test_folders_that_were_removed_are_made_again(tmp_path: Path) -> None:
     assert use(cache, "sha256:2") == other
     assert (other / "archive-v0").is_dir()
     assert (use(cache, "sha256:3") / "wheels-v8/download").resolve() == other / "archive-v0/download"
+
+
+def test_old_environments_of_ended_builds_are_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "uv"
+    builds = use(cache, "sha256:1") / "builds-v0"
+    for name in (".tmpOld", ".tmpNew", "kept"):
+        (builds / name / "lib").mkdir(parents=True)
+    for name in (".tmpOld", "kept"):
+        os.utime(builds / name, (1, 1))
+    separate_builds(cache, "sha256:2", UvSettings())
+    assert sorted(path.name for path in builds.iterdir()) == [".tmpNew", "kept"]

@@ -15,12 +15,14 @@ from argosy.builder.python.pins import Pin
 from argosy.builder.python.sources import bring_in, write_git_home
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.layout import ROOT
+from argosy.core.locks import is_older
 from argosy.core.model import Bind
 from argosy.core.os_errors import discard
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
+from argosy.core.render import DAY
 from argosy.core.session import Step
-from argosy.core.store import is_shared, make_folder
+from argosy.core.store import is_foreign, is_shared, make_folder, remove_path
 from argosy.recipes.uv_options import UvSettings
 
 CACHE_INSIDE = "/.argosy/uv-cache"
@@ -195,6 +197,7 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     facts = "\n".join((base, *settings.arguments, *settings.own, *environment))
     name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     make_folder(cache / name)
+    _sweep_build_environments(cache)
     for link in (*cache.glob("*-v*"), *(cache / name).glob("*-v*")):
         if not link.exists():  # the folder was removed
             discard(link)
@@ -204,6 +207,17 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     for each in _downloads(cache, "*-v*"):
         _link(cache / name / each.name, Path("../..", each.name))
     return name
+
+
+def _sweep_build_environments(cache: Path) -> None:
+    """Remove the environments of builds from source that uv left when it was ended; with torch, they have gigabytes.
+
+    Their names do not tell which process uses them, and it may run on another machine, so only old ones are removed.
+    """
+    for folder in cache.glob(f"{BY_BASE}/*/builds-v*/.tmp*"):
+        if is_older(folder, DAY) and not is_foreign(folder):
+            with contextlib.suppress(OSError):  # another build may remove it, too
+                remove_path(folder)
 
 
 def _downloads(folder: Path, pattern: str) -> list[Path]:
