@@ -273,7 +273,7 @@ def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Ch
     assert "nothing was done" in shop.argosy("build", "--locked", "here.sif", "-o", "there.sif").out
     (shop.folder / "cut.tar").write_bytes((shop.folder / "all.tar").read_bytes()[:100_000])
     cut = own.argosy("build", "--bundle", "cut.tar", "-o", "x.sif")
-    assert (cut.code, "cut.tar is not an Argosy bundle" in cut.err) == (2, True)
+    assert (cut.code, "cut.tar is not an Argosy bundle" in cut.err) == (6, True)
     shop.nothing_left()
 
 

@@ -36,12 +36,12 @@ from argosy.builder.python.torch_index import INDEX, OPTION
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.builder.resolve import resolve_build
 from argosy.builder.steps import name_of_digest
-from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import hold_lock
 from argosy.core.model import Bind
 from argosy.core.os_errors import refuse_unwritable_folder
-from argosy.core.process import Command
+from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
@@ -315,7 +315,7 @@ def bundle_without_packages(archive: Path, request: BuildRequest, session: Sessi
 
     Raises
     ------
-    UsageError
+    UsageError, ImageError
         If the file is missing or is not a bundle.
     """
     if not archive.is_file():
@@ -348,11 +348,14 @@ def _extract(archive: Path, folder: Path, session: Session) -> None:
     )
     reply = session.runner.run(Command(unpack, env={**session.host.environment, "LC_ALL": "C"}))
     if reply.code != 0:
+        failed = tool_error(Command(unpack), reply, doing=f"unpacking {archive.name}")
+        if isinstance(failed, CheckFailed):  # the disk is full
+            raise failed
         raise _not_a_bundle(archive, (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[0])
 
 
 def _not_a_bundle(archive: Path, why: str) -> ArgosyError:
-    return UsageError(
+    return ImageError(
         f"{archive} is not an Argosy bundle", evidence=why, hint="copy it again: the copy may be incomplete"
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.builder.bases.choose import find_needs
+from argosy.builder.bases.choose import find_needs, refuse_base_around
 from argosy.builder.bases.definitions import definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions
 from argosy.builder.inputs import BuildInputs, read_inputs, read_lock
@@ -71,6 +71,9 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
     session = resolve_target_session(request, session)
     inputs, site = read_inputs(request, session), _find_target_site(request, session.host)
     _suggest_site_bases(request, site, session)
+    refuse_base_around(inputs.base, request.output, session, request.engine)
+    for stage in inputs.project.table.stage if inputs.project else ():
+        refuse_base_around(stage.base, request.output, session)
     return BuildContext(
         request=request,
         session=session,
@@ -195,6 +198,8 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
 def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy build {} -o my.sif") -> BuildRequest:
     """Fill in missing values from a project file: the one among the sources, or without sources that of this folder.
 
+    For a lock without sources, the project file of this folder only names the output.
+
     Parameters
     ----------
     example
@@ -215,7 +220,17 @@ def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy
         )
     if named := named_project(request.sources, request.engine.dockerfile):
         return request_of_project(named, replace(request, sources=()))
+    if request.locked and request.output == NO_PATH and not request.sources:
+        return _with_output_of(find_project(Path(host.cwd)), request)
     return request if request.sources or request.locked else _request_here(request, host, example)
+
+
+def _with_output_of(project: Project | None, request: BuildRequest) -> BuildRequest:
+    """Fill in the output and its format from a project file: a lock has everything else of a build."""
+    if project is None:
+        return request
+    form = _form_of_project(project.table.image.format, project.output, request)
+    return replace(request, output=project.output, **form)
 
 
 def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
@@ -283,13 +298,12 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
     output = project.output if request.output == NO_PATH else request.output
-    form = image.format or (OutputFormat.SQSH.value if _is_squashfs_name(output) else "")
     return replace(
         request,
         sources=sources,
         base=base,
         output=output,
-        **_form_of_project(form, request),
+        **_form_of_project(image.format, output, request),
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         site=request.site or image.site,
@@ -306,9 +320,10 @@ def _is_squashfs_name(output: Path) -> bool:
     return output.suffix in SUFFIXES[OutputFormat.SQSH]
 
 
-def _form_of_project(name: str, request: BuildRequest) -> dict[str, Any]:
-    """Return the fields for the format in a project file; an option of the command line overrides it."""
+def _form_of_project(name: str, output: Path, request: BuildRequest) -> dict[str, Any]:
+    """Return the fields for the format in a project file or of the output; a command-line option overrides them."""
     given = request.form is not OutputFormat.SIF or request.flatten is not None
+    name = name or (OutputFormat.SQSH.value if _is_squashfs_name(output) else "")
     return {} if given or not name else _form_fields(name)
 
 

@@ -184,6 +184,10 @@ def _report(error: ArgosyError, arguments: list[str]) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     options = {argument.partition("=")[0] for argument in own}
     starts_program = own[:1] and own[0] in RUNS_A_PROGRAM and not STARTS_NOTHING & options
+    if "--work-dir" in error.hint:
+        from argosy.cli.mistakes import with_own_options
+
+        error.hint = with_own_options(error.hint, ["argosy", *own])
     code = USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
     try:
         if "--json" in own:

@@ -25,8 +25,9 @@ from argosy.cli.options import (
     table_options,
 )
 from argosy.cli.output import print_report
-from argosy.cli.parameters import NAMED, NAMED_TEXT
+from argosy.cli.parameters import NAMED_TEXT
 from argosy.core.errors import UsageError
+from argosy.core.parse import refuse_folder_name
 from argosy.core.render import render_packages, render_size
 from argosy.core.session import Session
 from argosy.images.formats import OutputFormat, shorten_use
@@ -57,7 +58,7 @@ class BuildCommand(GroupedCommand):
 @click.command(cls=BuildCommand)
 @click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @table_options(BuildOptions)
-@option("-o", "--output", group=IMAGE, type=NAMED, default=None, metavar="FILE", help="Image file to write.")
+@option("-o", "--output", group=IMAGE, type=NAMED_TEXT, default=None, metavar="FILE", help="Image file to write.")
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the steps and their sizes; build nothing.")
 @option(
     "--on-node",
@@ -69,7 +70,7 @@ class BuildCommand(GroupedCommand):
 @table_options(NodeJobOptions)
 @report_options
 def build(
-    sources: tuple[str, ...], *, output: Path | None, dry_run: bool, as_json: bool, verbose: bool, quiet: bool,
+    sources: tuple[str, ...], *, output: str | None, dry_run: bool, as_json: bool, verbose: bool, quiet: bool,
     **given: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
@@ -90,7 +91,9 @@ def build(
     """
     _refuse_job_options(given)
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
-    request = resolve_build_request(sources, output, given, session.host)
+    request = resolve_build_request(sources, Path(output) if output else None, given, session.host)
+    if output and request.form is not OutputFormat.OCI:
+        refuse_folder_name(output)
     if dry_run:
         _preview(given, request, session, as_json=as_json)
         return
@@ -98,7 +101,7 @@ def build(
         _build_elsewhere(given, request, session, as_json=as_json)
         return
     report = _build_bundle(request.bundle, request, session) if request.bundle else build_image(request, session)
-    text = render_report(report, output or Path(os.path.relpath(report.output)))
+    text = render_report(report, Path(output or os.path.relpath(report.output)))
     print_report(report, text, as_json=as_json, quiet=quiet)
 
 

@@ -18,7 +18,7 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import Owner
 from argosy.launch.request import configured_settings, make_request
 from argosy.recipes.project_file import project_schema
-from argosy.recipes.user_config import KEYS, refuse_unknown_key, write_config
+from argosy.recipes.user_config import KEYS, ConfigSetting, refuse_relative_folders, refuse_unknown_key, write_config
 from argosy.sites.load import load_site
 from argosy.slurm.option_checks import refuse_invalid_options
 
@@ -70,6 +70,7 @@ def set_value(key: str, value: str) -> None:
     refuse_unknown_key(key)
     if not value:
         raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
+    refuse_relative_folders(ConfigSetting(key, value, "argosy config set"))
     if key == "site":
         load_site(value, open_session(quiet=True).host)
     request = make_request({key: value}, open_session(quiet=True).host)

@@ -10,7 +10,7 @@ import click
 from argosy.cli.common import open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import print_findings, print_json, wrap_width
-from argosy.cli.parameters import FILE, IMAGE, SITE
+from argosy.cli.parameters import FILE, IMAGE, SITE, NewFile
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.store import editing, write_text
@@ -114,7 +114,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 @click.command()
 @click.argument("job", default="last")
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=None, metavar="FILE",
     help="File to write. Default: job-JOB.html, or job-JOB.tar.gz with --bundle.",
 )  # fmt: skip
 @click.option("--bundle", is_flag=True, help="Write an archive for a support ticket: report, script, records, output.")

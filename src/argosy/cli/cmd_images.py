@@ -11,8 +11,9 @@ import msgspec
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
 from argosy.cli.output import fit_table, print_report
-from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
+from argosy.cli.parameters import AGE, COMMAND, IMAGE, NAMED_TEXT, NEW_FILE, SITE
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.parse import refuse_folder_name
 from argosy.core.render import count, render_size
 from argosy.images.describe import describe_image, render_age, render_description
 from argosy.images.find import open_named
@@ -98,7 +99,7 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="Write a file instead of an entry in the catalog.",
 )
@@ -346,13 +347,13 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
 @images.command("export")
 @click.argument("image", type=IMAGE)
 @click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="Format to write.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="File to write.")
+@click.option("-o", "--output", required=True, type=NAMED_TEXT, metavar="FILE", help="File to write.")
 @force_option
 @work_dir_option
 @json_option
 @verbose_option
 def export(
-    image: str, form: str, output: Path, work_dir: str, *, force: bool, as_json: bool, verbose: bool
+    image: str, form: str, output: str, work_dir: str, *, force: bool, as_json: bool, verbose: bool
 ) -> None:  # fmt: skip
     """Write IMAGE in another format; a SIF is written with one partition, as 'apptainer build' expects.
 
@@ -362,7 +363,9 @@ def export(
     """
     from argosy.builder.output.export import ExportRequest, export_image
 
+    if form != OutputFormat.OCI:
+        refuse_folder_name(output)
     session = open_session(verbose=verbose, work=work_dir)
-    report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)
-    lines = [shorten_use(line, report.output, str(output)) for line in report.use]
+    report = export_image(ExportRequest(image, OutputFormat(form), Path(output).absolute(), force=force), session)
+    lines = [shorten_use(line, report.output, output) for line in report.use]
     print_report(report, "\n".join(lines), as_json=as_json)

@@ -9,7 +9,7 @@ import click
 
 from argosy.cli.common import open_session
 from argosy.cli.output import print_json
-from argosy.cli.parameters import NAMED, SITE
+from argosy.cli.parameters import NAMED, SITE, NewFile
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
@@ -33,7 +33,7 @@ LIST_SITES = "\n'argosy sites ls' lists the names of sites"
     "--name", default="", metavar="NAME", help="Name of the job. Default: the script's --job-name or file name."
 )
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("argosy.toml"), metavar="FILE",
+    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=Path("argosy.toml"), metavar="FILE",
     help="Project file to add the job to. Default: argosy.toml.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the job's table and change no file.")

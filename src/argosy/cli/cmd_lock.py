@@ -16,7 +16,7 @@ from argosy.builder.resolve import apply_project_file, make_build_request
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, force_option, option, report_options, table_options
 from argosy.cli.output import print_report
-from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
+from argosy.cli.parameters import FILE, NAMED_TEXT, NEW_FILE
 from argosy.core.records import replace
 from argosy.core.render import render_packages, render_size
 from argosy.core.shell import quote
@@ -28,7 +28,12 @@ from argosy.recipes.project_file import find_project
 @click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @table_options(InstallOptions)
 @option(
-    "-o", "--output", default=LOCK_FILE, type=NAMED, help=f"Lock file to write. Default: {LOCK_FILE}.", metavar="FILE"
+    "-o",
+    "--output",
+    default=LOCK_FILE,
+    type=NEW_FILE,
+    help=f"Lock file to write. Default: {LOCK_FILE}.",
+    metavar="FILE",
 )
 @option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
 @option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others; repeatable.")
@@ -80,7 +85,7 @@ def _render_lock_report(report: LockReport, shown: Path) -> str:
 @click.argument("sources", nargs=-1, type=FILE)
 @table_options(InstallOptions)
 @table_options(BuildOptions, "locked")
-@option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
+@option("-o", "--output", required=True, type=NEW_FILE, metavar="FILE", help="Archive to write.")
 @force_option
 @report_options
 def bundle(

@@ -19,10 +19,10 @@ from argosy.cli.output import (
     render_differences,
     write_report,
 )
-from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
+from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE, NewFile
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
-from argosy.core.os_errors import reading
+from argosy.core.os_errors import reading, translate_os_errors
 from argosy.core.records import asdict
 from argosy.core.render import count
 from argosy.core.shell import quote
@@ -114,7 +114,8 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    draft = discover_site(session, DiscoverRequest(name, file, today, on_node, partition, account, qos))
+    with translate_os_errors(file.parent, "--output"):
+        draft = discover_site(session, DiscoverRequest(name, file, today, on_node, partition, account, qos))
     if as_json:
         print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
         return
@@ -132,7 +133,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 @sites.command("picture")
 @click.argument("name", type=SITE)
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=None, metavar="FILE",
     help="File to write. Default: standard output.",
 )  # fmt: skip
 def picture(name: str, output: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from argosy.cli.hints import (
     SAME_MEANING,
 )
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import ELSEWHERE
 from argosy.core.suggest import suggest_word
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import PROJECT_FILE, option_names
@@ -64,6 +66,22 @@ def _with_plain_dash(argument: str) -> str:
     name = argument.lstrip(f"-{DASHES}")
     is_short = len(name.partition("=")[0]) == 1 and len(argument) == len(name) + 1
     return f"-{name}" if is_short else f"--{name}"
+
+
+def with_own_options(hint: str, arguments: Sequence[str]) -> str:
+    """Return a hint that names only those options for another folder that the command has.
+
+    Parameters
+    ----------
+    arguments
+        The whole command line.
+    """
+    options = {name for each in _find_context(arguments).command.params for name in each.opts}
+    if "--error" in options:
+        options.discard("--output")  # a launch writes Slurm's output there
+    names = [name for name in re.split(", | or ", ELSEWHERE) if name in options or not name.startswith("-")]
+    *first, last = names
+    return hint.replace(ELSEWHERE, f"{', '.join(first)} or {last}" if first else last)
 
 
 def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:
@@ -200,7 +218,9 @@ def _similar_option(error: click.NoSuchOption, path: str, arguments: Sequence[st
     word = suggest_word(plain, [text.removeprefix("--") for text in by_name])
     near = f"--{word}" if word else ""
     if near and error.ctx:
-        return f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}"
+        return (
+            f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near, _value_of(name, arguments))}"
+        )
     if path == "argosy shell":
         return FOR_A_COMMAND
     if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:
@@ -208,18 +228,30 @@ def _similar_option(error: click.NoSuchOption, path: str, arguments: Sequence[st
     return ""
 
 
-def _example(context: click.Context, option: click.Option | None, name: str) -> str:
+def _value_of(name: str, arguments: Sequence[str]) -> str:
+    """Return the text after an option, which is its value unless it is a flag; empty if there is none."""
+    following = (after for before, after in pairwise(arguments) if before == name)
+    joined = (argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}="))
+    return next(joined, "") or next(following, "")
+
+
+def _example(context: click.Context, option: click.Option | None, name: str, value: str = "") -> str:
     """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
 
     Parameters
     ----------
     option, name
         An option to show, and its name.
+    value
+        Its value as typed; shown if it is one of several that the option accepts.
     """
+    choices = option.type.choices if option and isinstance(option.type, click.Choice) else ()
+    chosen = value if value in choices else ""
     arguments = [each for each in context.command.params if isinstance(each, click.Argument)]
     names = [_parameter_name(each) for each in arguments if each.required and each.name != "command"]
-    value = "" if option is None or option.is_flag else f" {option.metavar or name.strip('-').upper()}"
-    command = ["-- COMMAND"] if any(each.name == "command" for each in arguments) else []
+    value = "" if option is None or option.is_flag else f" {chosen or option.metavar or name.strip('-').upper()}"
+    own_program = (name, chosen) == ("--enter", "run")
+    command = ["-- COMMAND"] if any(each.name == "command" for each in arguments) and not own_program else []
     return " ".join([context.command_path, *names, *([name + value] if option else []), *command])
 
 

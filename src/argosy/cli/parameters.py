@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import refuse_folder_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -74,10 +75,20 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class NewFile(NamedPath):
+    """The path of a file to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the name of a folder."""
+        refuse_folder_name(str(value))
+        return super().convert(value, param, ctx)
+
+
 IMAGE, SITE, JOB, PARTITION = Completed("image"), Completed("site"), Completed("job"), Completed("partition")
 KEY, FILE, FOLDER = Completed("key"), Completed("file"), Completed("folder")
 COMMAND = ProgramArgument("file")
 NAMED = NamedPath(path_type=Path)
+NEW_FILE = NewFile(path_type=Path)
 NAMED_TEXT = NamedPath(readable=False)
 """A path as it was written: it may also be the reference of an image."""
 

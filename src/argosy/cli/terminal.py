@@ -31,6 +31,8 @@ class TerminalReporter:
     def end(self, step: Step, *, failed: bool) -> None:
         """Print one line for the step; the terminal wraps it."""
         self._stop()
+        if step.refused:
+            return
         mark = "[red]✗[/]" if failed else "[green]✓[/]"
         text = "failed" if failed else step.result or step.what
         line = f"{mark} [bold]{step.name:<9}[/] {escape(escape_controls(text))} [dim]{step.seconds:.1f} s[/]"

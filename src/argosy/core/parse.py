@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from argosy.core.errors import UsageError
+
 T = TypeVar("T")
 
 MOST_DIGITS = 18
@@ -47,6 +49,18 @@ def parse_path(text: str) -> Path:
         return path.expanduser() if text.startswith("~") else path
     except RuntimeError:
         return path
+
+
+def refuse_folder_name(text: str) -> None:
+    """Refuse the path of a new file that ends in a slash, which means a folder.
+
+    Raises
+    ------
+    UsageError
+        The hint is to add the name of the file.
+    """
+    if text.endswith("/"):
+        raise UsageError(f"{text} is the name of a folder", hint=f"add the name of the file: {text}NAME")
 
 
 def parse_float(text: str) -> float | None:

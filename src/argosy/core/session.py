@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
 
+from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Host
 from argosy.core.mounts import in_memory
 from argosy.core.process import Runner
@@ -50,7 +51,13 @@ class Paths(msgspec.Struct, frozen=True):
 
 
 def paths_from(environment: dict[str, str], home: Path) -> Paths:
-    """Return the folders from ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES, else from the XDG base directories."""
+    """Return the folders from ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES, else from the XDG base directories.
+
+    Raises
+    ------
+    UsageError
+        If one of Argosy's variables is a relative path.
+    """
     home = home.absolute()
 
     def usual(name: str, default: str) -> Path:
@@ -59,9 +66,11 @@ def paths_from(environment: dict[str, str], home: Path) -> Paths:
         return (Path(folder) if folder.startswith("/") else home / default) / "argosy"
 
     def own(name: str, otherwise: Path) -> Path:
-        return _at_home(environment[name], home) if environment.get(name) else otherwise
+        return _at_home(environment[name], home, name) if environment.get(name) else otherwise
 
-    named = tuple(_at_home(part, home) for part in environment.get("ARGOSY_IMAGES", "").split(":") if part)
+    named = tuple(
+        _at_home(part, home, "ARGOSY_IMAGES") for part in environment.get("ARGOSY_IMAGES", "").split(":") if part
+    )
     return Paths(
         cache=own("ARGOSY_CACHE", usual("XDG_CACHE_HOME", ".cache")),
         state=own("ARGOSY_STATE", usual("XDG_STATE_HOME", ".local/state")),
@@ -76,9 +85,34 @@ def config_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(folder) / "argosy" if folder else None
 
 
-def _at_home(path: str, home: Path) -> Path:
-    """Return an absolute path; a quoted ``~`` is expanded here, because no shell did it."""
+def _at_home(path: str, home: Path, name: str) -> Path:
+    """Return the path in a variable; a quoted ``~`` is expanded here, because no shell did it."""
+    refuse_relative(path, name)
     return home / path[2:] if path.startswith("~/") else Path(path).absolute()
+
+
+def refuse_relative(path: str, name: str, source: str = "") -> None:
+    """Refuse a folder that would be another one in each working directory.
+
+    Parameters
+    ----------
+    name
+        The variable or the key that contains the path.
+    source
+        The file and line that set it; empty for a variable.
+
+    Raises
+    ------
+    UsageError
+        If the path is relative.
+    """
+    if not path.startswith(("/", "~/")):
+        why = "each working directory would have a folder of its own"
+        raise UsageError(
+            f"{name} is a relative path: {path}",
+            evidence=f"{source}: {why}" if source else why,
+            hint=f"write the whole path, for example {Path(path).absolute()}",
+        )
 
 
 class Step(msgspec.Struct):
@@ -91,9 +125,14 @@ class Step(msgspec.Struct):
     """A short result, printed when the step ends."""
     seconds: float = 0.0
     """Duration; 0 until the step ends."""
+    works: bool = False
+    """Whether the step has reported what it is doing."""
+    refused: bool = False
+    """Whether a file or a request was refused before the step worked; the error alone is reported then."""
 
     def say(self, text: str) -> None:
         """Report what the step is doing."""
+        self.works = True
         self.tell(text)
 
 
@@ -132,6 +171,8 @@ class PlainReporter(msgspec.Struct):
 
     def end(self, step: Step, *, failed: bool) -> None:
         """Write one line: name, result, seconds."""
+        if step.refused:
+            return
         text = "failed" if failed else step.result or step.what
         self._line(f"{step.name:<9} {text} ({step.seconds:.1f} s)")
 
@@ -180,6 +221,9 @@ class Session(msgspec.Struct, frozen=True):
         try:
             yield step
             failed = False
+        except (UsageError, ImageError):
+            step.refused = not step.works
+            raise
         finally:
             step.seconds = time.monotonic() - start
             self.reporter.end(step, failed=failed)

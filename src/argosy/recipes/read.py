@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -49,6 +50,9 @@ POETRY = "poetry.lock"
 
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
+
+LISTS = (".txt", ".in")
+"""Suffixes of lists of packages for pip."""
 
 NOT_YET = {
     "pixi.toml": "pixi projects: pass the pixi.lock that 'pixi lock' writes",
@@ -113,7 +117,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
         raise UsageError(f"cannot read {path}: Argosy does not support {kind}", hint=hint)
     if name.endswith((".yml", ".yaml")):
         return _read_environment(path, reading)
-    if name.endswith((".txt", ".in")):
+    if name.endswith(LISTS):
         return _read_requirements(path, reading)
     there = [name for name in (PROJECT_FILE, *_usual_names()) if (reading.cwd / path / name).is_file()]
     if there:
@@ -147,14 +151,38 @@ def _hint_by_content(path: str, reading: _Reading) -> str:
     if "\0" in text:
         return ""
     lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
-    found = next(((kind, suffix) for pattern, kind, suffix in CONTENT if re.search(pattern, text)), None)
-    if found is None and lines and all(map(PACKAGE.fullmatch, lines)):
-        found = "a list of packages for pip", ".txt"
-    if found is None:
-        return ""
-    kind, suffix = found
-    action = f"rename it to {quote(path + suffix)}" if suffix else f"write: argosy build -f {quote(path)} ."
-    return f"it looks like {kind}; {action}"
+    kind, action = _look_at_content(text, path)
+    if not kind and lines and all(map(PACKAGE.fullmatch, lines)):
+        kind, action = "a list of packages for pip", f"rename it to {quote(path + '.txt')}"
+    return f"it looks like {kind}; {action}" if kind else ""
+
+
+def _look_at_content(text: str, path: str) -> tuple[str, str]:
+    """Return what a text seems to be, and what to do with its file; two empty texts if that is not clear."""
+    kind, suffix = next(((kind, suffix) for pattern, kind, suffix in CONTENT if re.search(pattern, text)), ("", ""))
+    if not kind:
+        return "", ""
+    name = str(Path(path).with_suffix(suffix)) if path.endswith(LISTS) and suffix else path + suffix
+    return kind, f"rename it to {quote(name)}" if suffix else f"write: argosy build -f {quote(path)} ."
+
+
+@contextmanager
+def _recognising_content(text: str, path: str) -> Iterator[None]:
+    """Add what a file that is not a list of packages seems to be to the error about its first invalid line.
+
+    Raises
+    ------
+    UsageError
+        The original error, or the error with the kind of the file.
+    """
+    try:
+        yield
+    except UsageError as error:
+        kind, action = _look_at_content(text, path)
+        if not kind:
+            raise
+        what = f"{path} is read as a list of packages for pip, but it looks like {kind}"
+        raise UsageError(what, evidence=error.evidence, hint=action) from error
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
@@ -304,7 +332,8 @@ def _read_environment(path: str, reading: _Reading) -> Part:
 
 def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:
     text, source = _read_text(path, reading, named_by)
-    entries = parse_requirements(text, path, environment=reading.environment)
+    with _recognising_content(text, path):
+        entries = parse_requirements(text, path, environment=reading.environment)
     inside = (*reading.inside, (reading.cwd / path).resolve())
     return _follow(Part(sources=(source,)), entries, path, replace(reading, inside=inside))
 

@@ -16,7 +16,7 @@ from argosy.core.errors import UsageError
 from argosy.core.locks import Owner
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
-from argosy.core.session import Session, config_folder, paths_from
+from argosy.core.session import Session, config_folder, paths_from, refuse_relative
 from argosy.core.store import editing, write_text
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import find_line, load_toml
@@ -141,9 +141,26 @@ def choose_site(given: str, environment: Mapping[str, str]) -> str:
 def configure_folders(session: Session) -> Session:
     """Return a session with the folders that configuration files set, unless variables set others."""
     environment = session.host.environment
-    found = {variable_name(key): setting.value for key, setting in read_files(environment, FOLDERS).items()}
+    settings = read_files(environment, FOLDERS)
+    for setting in settings.values():
+        refuse_relative_folders(setting)
+    found = {variable_name(key): setting.value for key, setting in settings.items()}
     paths = paths_from({**found, **environment}, Path(session.host.person.home))
     return replace(session, paths=paths) if found else session
+
+
+def refuse_relative_folders(setting: ConfigSetting) -> None:
+    """Refuse a relative path in a key that is a folder or a list of folders.
+
+    Raises
+    ------
+    UsageError
+        The evidence is the source of the setting.
+    """
+    if setting.key in FOLDERS:
+        for path in setting.value.split(":") if setting.key == "images" else (setting.value,):
+            if path:
+                refuse_relative(path, setting.key, setting.source)
 
 
 def refuse_unknown_key(key: str) -> None:

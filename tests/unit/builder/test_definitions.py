@@ -781,6 +781,17 @@ def test_the_project_file_completes_the_command_line(tmp_path: Path) -> None:
     assert request.engine.arguments == ("A=1", "A=2")
 
 
+def test_a_build_from_a_lock_writes_the_output_of_the_project_file(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text("[image]\npip = 'r.txt'\noutput = 'mine.sqsh'\n")
+    here = replace(HOST, cwd=str(tmp_path))
+    request = apply_project_file(BuildRequest((), "", NO_PATH, locked="argosy.lock"), here)
+    assert (request.output, request.form) == (tmp_path / "mine.sqsh", OutputFormat.SQSH)
+    assert (request.sources, request.project) == ((), None)  # the lock has them
+    (tmp_path / "argosy.toml").write_text("[broken")
+    given = BuildRequest((), "", Path("/o.sif"), locked="argosy.lock")
+    assert apply_project_file(given, here) == given
+
+
 def test_a_project_file_with_jobs_alone_builds_nothing(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text('[job.train]\ncommand = ["python", "train.py"]\n')
     with pytest.raises(UsageError, match="does not say what to build") as raised:

@@ -319,7 +319,7 @@ def test_a_dry_run_of_a_bundle_reads_its_lock_and_the_size_of_its_base(session: 
     assert (preview.base, preview.base_bytes, preview.locked) == ("docker://x/y", 5_000, True)
     assert preview.base_how.endswith("from the bundle")
     with (
-        pytest.raises(UsageError, match="is not an Argosy bundle"),
+        pytest.raises(ImageError, match="is not an Argosy bundle"),
         bundle_without_packages(tmp_path / "base", request, session),
     ):
         pass

@@ -22,6 +22,7 @@ from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.errors import ArgosyError
+from argosy.core.os_errors import explain_os_error
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, Version
@@ -356,6 +357,9 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
         (("lint", "my.toml"), "-> in Argosy: argosy sites lint NAME\n"),
         (("shell", "--shell", "zsh", "x.sif"), "no option --shell\n  -> for a command: argosy run IMAGE -- COMMAND\n"),
+        (("run", "--entr", "run", "x.sif"), "did you mean --enter? For example: argosy run IMAGE --enter run\n"),
+        (("run", "--entr=exec", "x.sif", "ls"), "For example: argosy run IMAGE --enter exec -- COMMAND\n"),
+        (("run", "--entr", "x.sif", "ls"), "For example: argosy run IMAGE --enter ENTER -- COMMAND\n"),
         (("run", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE\n"),
         (("launch", "-e", "A=1", "x.sif", "--", "ls"), "-> use --env NAME=VALUE for a variable, or --error FILE for"),
     ],
@@ -591,6 +595,34 @@ def test_a_full_disk_or_a_file_in_the_way_has_a_hint_with_the_option_of_the_comm
     assert error.hint.endswith(f" with {option}")
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("build e.yml -o x.sif", "--work-dir, --output or ARGOSY_CACHE"),
+        ("images pull docker://debian:12 -o x.sif", "--output or ARGOSY_CACHE"),
+        ("wrap e.yml --prefix p", "--work-dir or ARGOSY_CACHE"),
+        ("launch x.sif -- true --work-dir", "ARGOSY_CACHE"),
+        ("images ls", "ARGOSY_CACHE"),
+    ],
+)
+def test_a_hint_for_another_folder_names_only_options_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, words: str, options: str
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise explain_os_error(OSError(errno.ENOSPC, "No space left on device"), Path("folder"))
+
+    monkeypatch.setattr("argosy.cli.common.probe.open_session", fill)
+    assert argosy(*words.split()).stderr.endswith(f"choose another folder with {options}\n")
+
+
+def test_a_full_disk_below_a_new_profile_has_a_hint_with_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("argosy.diagnostics.discover.discover.discover_site", fill)
+    assert argosy("sites", "new", "mine").stderr.endswith("choose another folder with --output\n")
+
+
 def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
@@ -691,6 +723,45 @@ def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> N
     assert said.returncode == 2
     assert "invalid time limit '1hh'" in said.stderr
     assert not (tmp_path / "argosy").exists()
+
+
+def test_a_relative_folder_in_a_configuration_file_names_the_line_and_can_be_repaired(tmp_path: Path) -> None:
+    said = argosy("config", "set", "cache", "near", XDG_CONFIG_HOME=str(tmp_path))
+    assert (said.returncode, "cache is a relative path: near" in said.stderr) == (2, True)
+    (tmp_path / "argosy").mkdir()
+    (tmp_path / "argosy/config.toml").write_text('images = "/one:two"\n')
+    said = argosy("images", "ls", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert "images is a relative path: two" in said.stderr
+    assert f"{tmp_path}/argosy/config.toml:1: each working directory" in said.stderr
+    assert argosy("config", "unset", "images", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("build e.yml --base b.sif", "lock e.yml", "bundle e.yml", "images pull docker://debian:12", "report last"),
+        *("images export my.sif --format sqsh", "sites picture lumi-g", "import job.sh"),
+    ],
+)
+@pytest.mark.parametrize("name", ["new/", "old/"])
+def test_a_file_to_write_whose_name_ends_in_a_slash_is_refused(
+    words: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "job.sh").write_text("#!/bin/sh\nsrun true\n")
+    said = argosy(*words.split(), "-o", name)
+    assert said.returncode == 2
+    assert said.stderr == f"argosy: {name} is the name of a folder\n  -> add the name of the file: {name}NAME\n"
+
+
+def test_an_oci_layout_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.txt").write_text("einops\n")
+    said = argosy("build", "r.txt", "--format", "oci", "-o", "new/", "--dry-run")
+    assert said.returncode == 0
+    assert f"would build  {tmp_path}/new (oci)" in said.stdout
 
 
 @pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])

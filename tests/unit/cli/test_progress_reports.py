@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
 import sys
 import threading
@@ -13,8 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from argosy.core.errors import ArgosyError, ImageError, ToolFailed, UsageError
+from argosy.core.records import replace
+from argosy.core.session import PlainReporter, Session
 from tests.patience import PATIENCE_S
 from tests.screen import open_screen
+from tests.unit.machines import make_session
 
 CHUNK, CHUNKS = b"x" * 100_000, 100
 SHA256 = hashlib.sha256(CHUNK * CHUNKS).hexdigest()
@@ -84,3 +89,30 @@ def test_a_pipe_gets_one_line_at_the_end(tmp_path: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("fetch     data (")
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("error", [UsageError("there is no base"), ImageError("it is damaged")])
+def test_a_step_that_was_refused_before_it_worked_is_not_reported_as_failed(error: ArgosyError) -> None:
+    def work(session: Session, *doing: str) -> None:
+        with session.step("base", "x.tar"), session.step("pack", "x.tar") as step:
+            for text in doing:
+                step.say(text)
+            raise error
+
+    stream = io.StringIO()
+    session = replace(make_session(), reporter=PlainReporter(stream))
+    with pytest.raises(type(error)):
+        work(session)
+    assert stream.getvalue() == ""
+    with pytest.raises(type(error)):
+        work(session, "packing")
+    assert stream.getvalue().startswith("pack      failed (")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_a_step_whose_work_failed_is_reported_as_failed() -> None:
+    stream = io.StringIO()
+    session = replace(make_session(), reporter=PlainReporter(stream))
+    with pytest.raises(ToolFailed), session.step("base", "x.def"):
+        raise ToolFailed("building failed")
+    assert stream.getvalue().startswith("base      failed (")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from argosy.cli.cmd_cache import gc, info
 from argosy.core.cache_pins import BUILD, USES, pin_entry, read_pins
+from argosy.core.errors import UsageError
 from argosy.core.locks import this_owner
 from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
@@ -221,10 +222,20 @@ def test_folders_follow_the_xdg_variables_and_the_home() -> None:
     usual = paths_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
     assert (usual.cache, usual.state) == (home / ".cache/argosy", Path("/state/argosy"))
     assert usual.images == (home / ".local/share/argosy/images",)
-    near = paths_from({"ARGOSY_CACHE": "near"}, Path("relative"))
-    assert (near.cache, near.state) == (Path.cwd() / "near", Path.cwd() / "relative/.local/state/argosy")
+    near = paths_from({}, Path("relative"))
+    assert near.state == Path.cwd() / "relative/.local/state/argosy"
     named = paths_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
     assert (named.cache, named.images) == (home / "c:d", (home / "one", Path("/two")))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ARGOSY_CACHE", "near"), ("ARGOSY_STATE", "./near"), ("ARGOSY_IMAGES", "/one:near"), ("ARGOSY_CACHE", "~ada/c")],
+)
+def test_a_relative_folder_in_a_variable_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is a relative path: ") as refused:
+        paths_from({name: value}, Path("/home/ada"))
+    assert str(Path.cwd()) in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,25 @@ def test_a_damaged_compressed_tar_file_is_refused(tmp_path: Path, compression: s
     assert "again" in error.value.hint
 
 
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="mksquashfs is not installed")
+@pytest.mark.parametrize("damage", ["cut in a file", "cut in a header", "spoiled header"])
+def test_a_damaged_tar_file_without_compression_is_refused_in_the_same_way(tmp_path: Path, damage: str) -> None:
+    """A tar file has checksums of its headers only."""
+    tree = make(tmp_path / "tree", {f"file{n}": os.urandom(10_000) for n in range(3)})
+    words = ["tar", "-C", str(tree), "-cf", "-", "."]
+    made = subprocess.run(words, capture_output=True, check=True).stdout
+    header = made.index(b"./file1")
+    damaged = {
+        "cut in a file": made[: header + 5_000],
+        "cut in a header": made[: header + 200],
+        "spoiled header": made[: header + 100] + b"x" * 8 + made[header + 108 :],
+    }
+    (tmp_path / "root.tar").write_bytes(damaged[damage])
+    with pytest.raises(ImageError, match=r"root\.tar is damaged or incomplete") as error:
+        pack_tar(open_session(), tmp_path / "root.tar", tmp_path / "out.sqfs", compression="none", time=1)
+    assert error.value.evidence.startswith("mksquashfs - -tar < ")
+
+
 @NEEDS_COMPRESSORS
 def test_a_warning_of_gzip_about_bytes_behind_the_archive_is_no_damage(tmp_path: Path) -> None:
     assert pack_compressed(tmp_path, "gzip", added="garbage").is_file()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +89,16 @@ def test_a_refused_login_names_the_login_command() -> None:
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply("unauthorized: authentication required"))
     assert "skopeo login reg.example" in error.hint
     assert "check the name" in error.hint
+
+
+def test_a_compressed_archive_that_skopeo_cannot_read_has_the_command_to_decompress_it(tmp_path: Path) -> None:
+    said = "loading tar component manifest.json: archive/tar: invalid tar header"
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(bytes(10_000)))
+    (tmp_path / "x.tar").write_bytes(bytes(10_000))
+    for name, hint in (("x.tar.gz", f"decompress it: gzip -dk {tmp_path}/x.tar.gz"), ("x.tar", "the file is complete")):
+        error = explain_failure(parse_reference(f"docker-archive:{tmp_path}/{name}"), Command(("skopeo",)), reply(said))
+        assert isinstance(error, ImageError)
+        assert error.hint.endswith(hint)
 
 
 def test_a_damaged_archive_is_an_image_error_and_no_network_trouble() -> None:

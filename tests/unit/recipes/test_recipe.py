@@ -306,6 +306,33 @@ def test_a_file_with_an_unknown_name_is_recognised_by_its_text(tmp_path: Path, t
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "hint"),
+    [
+        ("packages.txt", "name: x\ndependencies:\n  - numpy\n", "a conda environment", "rename it to packages.yml"),
+        ("p.in", "---\ndependencies: [numpy]\n", "a conda environment", "rename it to p.yml"),
+        ("d.txt", "FROM debian:12\nRUN true\n", "a Dockerfile", "write: argosy build -f d.txt ."),
+        ("b.txt", "Bootstrap: docker\nFrom: debian:12\n", "a definition file", "rename it to b.def"),
+    ],
+)
+def test_another_kind_of_file_with_the_suffix_of_a_list_is_recognised_by_its_text(
+    name: str, text: str, kind: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(
+        UsageError, match=f"{name} is read as a list of packages for pip, but it looks like {kind}"
+    ) as e:
+        read_recipe([name], cwd=tmp_path)
+    assert e.value.hint == hint
+    assert e.value.evidence.startswith(f"{name}:1: ")
+
+
+def test_an_invalid_line_of_a_list_has_its_own_message(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("numpy\nname: x\n")
+    with pytest.raises(UsageError, match="invalid requirement"):
+        read_recipe(["r.txt"], cwd=tmp_path)
+
+
 def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
     write(tmp_path, environment_yml="dependencies: []\n")
     with pytest.raises(UsageError) as caught:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from argosy.builder.bases.base import NO_OPTIONS, Base, open_base
+from argosy.builder.bases.base import NO_OPTIONS, Base, is_made_by_engine, open_base
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.python.pins import CannotHave
 from argosy.builder.python.sources import find_git_packages
 from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
+from argosy.images.find import find_named
+from argosy.images.identify import Kind, identify_file
 from argosy.recipes.recipe import Recipe
 from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.load import sites_here
@@ -104,6 +106,33 @@ def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
             evidence=f"it is a base of {site.name}" if known else f"it may be a file of {site.name}",
             hint=f"build on a machine of {site.name}, or copy the file here and pass the copy with --base",
         )
+
+
+def refuse_base_around(base: str, output: Path, session: Session, options: EngineOptions = NO_OPTIONS) -> None:
+    """Refuse a root file system, for example ``/``, with folders that the build writes to: it would pack its own files.
+
+    Raises
+    ------
+    UsageError
+        The evidence names a folder that the build writes to.
+    """
+    folder = find_named(base, session)
+    if folder is None or is_made_by_engine(base, options) or identify_file(folder).kind is not Kind.ROOT_DIRECTORY:
+        return
+    tree = folder.resolve()
+    written = {"the work files": session.work_parent(), "the cache": session.paths.cache, "the output": output}
+    for what, path in written.items():
+        if path.is_absolute() and path.resolve().is_relative_to(tree):
+            is_root = tree == tree.parent
+            why = "is this whole machine" if is_root else f"contains {what} of the build"
+            raise UsageError(
+                f"cannot build over {base}: it {why}",
+                evidence=f"{what}: {path}",
+                hint="use a folder that contains only the base, or for example --base debian:bookworm"
+                if is_root
+                else "use --base with a folder that contains only the root file system, and -o, --work-dir and "
+                "ARGOSY_CACHE with folders outside it",
+            )
 
 
 @contextmanager

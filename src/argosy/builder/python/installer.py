@@ -15,11 +15,14 @@ from argosy.builder.python.pins import Pin
 from argosy.builder.python.sources import bring_in, write_git_home
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.layout import ROOT
+from argosy.core.locks import is_older
 from argosy.core.model import Bind
+from argosy.core.os_errors import discard
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
+from argosy.core.render import DAY
 from argosy.core.session import Step
-from argosy.core.store import is_shared, make_folder
+from argosy.core.store import is_foreign, is_shared, make_folder, remove_path
 from argosy.recipes.uv_options import UvSettings
 
 CACHE_INSIDE = "/.argosy/uv-cache"
@@ -177,7 +180,8 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     """Return the folder in uv's cache for packages that are built from source over a base; make it if necessary.
 
     uv would use a wheel that it has built again over any base, although it may be linked to another MPI, CUDA or glibc,
-    and without the option to build it.  Downloaded files are links to the cache, which has folders after its first use.
+    and without the option to build it.  Downloaded files are shared: each folder has links to the cache.  uv names the
+    folders of downloads at its first use, so those of a cache that was empty are links to that build's folder.
 
     Parameters
     ----------
@@ -188,18 +192,42 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
 
     Returns
     -------
-        A path in the cache; empty if the cache was never used.
+        A path in the cache.
     """
-    common = [each for each in cache.glob("*-v*") if not each.name.startswith(OF_BUILDS)]
-    if not any(each.name.startswith("archive-") for each in common):
-        return ""
     facts = "\n".join((base, *settings.arguments, *settings.own, *environment))
     name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     make_folder(cache / name)
-    for each in common:
-        with contextlib.suppress(FileExistsError):
-            (cache / name / each.name).symlink_to(Path("../..", each.name))
+    _sweep_build_environments(cache)
+    for link in (*cache.glob("*-v*"), *(cache / name).glob("*-v*")):
+        if not link.exists():  # the folder was removed
+            discard(link)
+    for each in _downloads(cache / BY_BASE, "*/*-v*"):
+        if not each.is_symlink():
+            _link(cache / each.name, each.relative_to(cache))
+    for each in _downloads(cache, "*-v*"):
+        _link(cache / name / each.name, Path("../..", each.name))
     return name
+
+
+def _sweep_build_environments(cache: Path) -> None:
+    """Remove the environments of builds from source that uv left when it was ended; with torch, they have gigabytes.
+
+    Their names do not tell which process uses them, and it may run on another machine, so only old ones are removed.
+    """
+    for folder in cache.glob(f"{BY_BASE}/*/builds-v*/.tmp*"):
+        if is_older(folder, DAY) and not is_foreign(folder):
+            with contextlib.suppress(OSError):  # another build may remove it, too
+                remove_path(folder)
+
+
+def _downloads(folder: Path, pattern: str) -> list[Path]:
+    """Return uv's folders of downloads, sorted."""
+    return sorted(each for each in folder.glob(pattern) if not each.name.startswith(OF_BUILDS))
+
+
+def _link(link: Path, target: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(target)
 
 
 def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:

@@ -243,8 +243,9 @@ def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
     with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
-            with session.step("pack", f"{path.name} into the cache, once"):
+            with session.step("pack", f"{path.name} into the cache, once") as step:
                 out = folder / TAR_NAME
+                step.say("packing")
                 pack_tar(session, path, out, compression=kind.compression, time=time_of_file(path))
     return entry / TAR_NAME
 

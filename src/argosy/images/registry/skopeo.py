@@ -22,6 +22,8 @@ from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_co
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.images.identify import identify_file
 from argosy.images.oci import OciPlatform, parse_oci_manifest
 from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.references import SLASHED, Reference, Transport
@@ -275,9 +277,19 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
         several = r"more than one image|expected 1 item, got [2-9]|no descriptor found|not found"
         choose = re.search(several, message) is not None
         archive = f"{reference.transport}:{reference.name}"
-        hint = f"name one of the images in it: {archive}:NAME" if choose else "check that the file is complete"
+        hint = f"name one of the images in it: {archive}:NAME" if choose else _check_archive(reference, message)
         return ImageError(f"cannot read {reference}", evidence=evidence, hint=hint)
     return _explain_registry(fault, reference, evidence, pushing=pushing)
+
+
+def _check_archive(reference: Reference, message: str) -> str:
+    """Return the hint for an archive that cannot be read; skopeo 1.9 (Debian 12) reads no compressed one of Docker."""
+    packing = identify_file(reference.name).compression if "invalid tar header" in message else "none"
+    if packing == "none" or reference.transport is not Transport.DOCKER_ARCHIVE:
+        return "check that the file is complete"
+    return (
+        f"this skopeo may not read compressed archives of Docker; decompress it: {packing} -dk {quote(reference.name)}"
+    )
 
 
 def _explain_registry(fault: RegistryFault, reference: Reference, evidence: str, *, pushing: bool) -> ArgosyError:

@@ -156,6 +156,8 @@ def _without_bars(reply: Reply) -> Reply:
 UNPACK = Path(__file__).parents[1] / "scripts" / "unpack.sh"
 DAMAGED = 9
 """Exit code of `UNPACK` if the decompressor fails."""
+DAMAGED_TAR = re.compile(r"tarfile appears to be truncated|tar header|Error occurred reading tar file", re.IGNORECASE)
+"""Messages of mksquashfs 4.5 about a tar file that is cut or damaged; its exit code is then 1."""
 
 
 def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, time: int) -> None:
@@ -169,27 +171,27 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     ToolMissing, ToolFailed, CheckFailed
         If mksquashfs or the decompressor is missing or fails, or the disk is full.
     ImageError
-        If the compressed data are damaged.
+        If the tar file or the compressed data are damaged.
     """
     options = pack_options(session.host, time=time, all_root=False)
     argv: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
     command = Command(argv, env=_without_epoch(session.host), stdin_file=str(archive))
-    if compression == "none":
-        _run_with_bar(session, command, doing=f"packing {archive.name}")
-        return
     # The names of the compressions are those of the programs.
-    if find_program(compression, session.host.environment.get("PATH")) is None:
+    if compression != "none" and find_program(compression, session.host.environment.get("PATH")) is None:
         raise ToolMissing(
             f"cannot unpack {archive.name}: {compression} is not installed on this machine",
             hint=f"install {compression}, or decompress the file on another machine",
         )
-    helper = load_helper(UNPACK, "unpack")
-    reply = _reply_with_bar(session, replace(command, argv=("sh", "-c", helper, helper.name, compression, *argv)))
-    if reply.code == DAMAGED:
+    helper, run = load_helper(UNPACK, "unpack"), command
+    if compression != "none":
+        run = replace(command, argv=("sh", "-c", helper, helper.name, compression, *argv))
+    reply = _reply_with_bar(session, run)
+    if reply.code == DAMAGED or (reply.code == 1 and DAMAGED_TAR.search(reply.stderr)):
         lines = reply.stderr.strip().splitlines()[-LAST_LINES:]
+        reader = f"{compression} -dc" if reply.code == DAMAGED else "mksquashfs - -tar"
         raise ImageError(
             f"{archive.name} is damaged or incomplete",
-            evidence="\n".join((f"{compression} -dc < {quote(str(archive))} failed:", *lines)),
+            evidence="\n".join((f"{reader} < {quote(str(archive))} failed:", *lines)),
             hint="copy, download or create it again",
         )
     if reply.code != 0:
