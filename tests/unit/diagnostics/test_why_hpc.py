@@ -123,3 +123,61 @@ def test_the_signal_of_a_rank_without_slurm_is_named_and_the_advice_of_argosy_is
     for number, name in ((11, "segfault"), (9, "killed")):
         log = f"argosy: rank 0 failed first (signal {number}); the others were ended\n"
         assert [error.name for error in find_errors(log + advice, SIGNATURES)] == [name]
+
+
+def test_errors_that_ranks_report_below_a_checkpoint_exception_are_the_cause() -> None:
+    """torch.distributed.checkpoint raises one exception, whose message is the tracebacks of all ranks."""
+    log = (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/home/ada/project/train.py", line 72, in <module>\n'
+        '[rank0]:     dcp.load(state, checkpoint_id="out/step-500")\n'
+        "[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\n"
+        "[rank0]: Traceback (most recent call last): (RANK 0)\n"
+        '[rank0]:   File "/home/ada/project/planner.py", line 163, in plan\n'
+        "[rank0]:     local_data = map_fun()\n"
+        "[rank0]: {}\n"
+        "srun: error: node1: task 0: Exited with exit code 1\n"
+    )
+    unknown = find_errors(log.format("ValueError: no frobnicator for embed.weight"), SIGNATURES)[0]
+    assert "no frobnicator for embed.weight" in unknown.cause
+    sizes = (
+        "ValueError: Size mismatch between saved torch.Size([32, 5]) and current: torch.Size([64, 5]) for embed.weight"
+    )
+    assert "embed.weight has the shape torch.Size([32, 5])" in find_errors(log.format(sizes), SIGNATURES)[0].cause
+
+
+def test_a_setting_of_vllm_for_more_gpus_than_the_node_has_is_no_faulty_file() -> None:
+    """Pydantic reports each wrong setting as an invalid configuration; its reason is in the next line."""
+    log = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+        "  Value error, World size (8) is larger than the number of available GPUs (4) in this node. If this is\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "ray-resources"
+
+
+def test_workers_that_vllm_stops_after_its_all_reduce_failed_are_a_consequence() -> None:
+    log = (
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'\n"
+        "(EngineCore pid=7) ERROR 11-20 12:00:01 [multiproc_executor.py:314] Worker proc VllmWorker-0 died\n"
+        "(EngineCore pid=7) ERROR 11-20 12:00:01 [core.py:700] EngineCore failed to start.\n"
+        "(EngineCore pid=7) Traceback (most recent call last):\n"
+        '(EngineCore pid=7)   File "/opt/vllm/vllm/v1/engine/core.py", line 691, in run_engine_core\n'
+        "(EngineCore pid=7) RuntimeError: cancelled\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "custom-all-reduce"
+
+
+def test_a_requeue_that_failed_comes_before_the_time_limit_that_follows() -> None:
+    log = (
+        "Handling auto-requeue signal: 10\nRequeuing SLURM job 4242 failed with error code 1\n"
+        "slurmstepd: error: *** JOB 4242 ON node1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    )
+    assert [error.name for error in find_errors(log, SIGNATURES)] == ["lightning-requeue", "time-limit"]
+
+
+def test_the_meeting_point_that_a_rank_did_not_reach_is_named() -> None:
+    for line in (
+        "[E socket.cpp:1021] [c10d] The client socket has timed out after 9ms while trying to connect to (n1, 29500).",
+        "DistNetworkError: The client socket has failed to connect to [n1]:29500 (errno: 110 - Connection timed out).",
+    ):
+        assert "n1" in find_errors(line, SIGNATURES)[0].cause
