@@ -181,3 +181,26 @@ def test_the_meeting_point_that_a_rank_did_not_reach_is_named() -> None:
         "DistNetworkError: The client socket has failed to connect to [n1]:29500 (errno: 110 - Connection timed out).",
     ):
         assert "n1" in find_errors(line, SIGNATURES)[0].cause
+
+
+def test_the_error_of_the_compiler_that_torch_compile_starts_is_the_cause() -> None:
+    """PyTorch prints the command of the compiler as its own error, and below it what the compiler says."""
+    log = (
+        "[rank0]: torch._inductor.exc.InductorError: CalledProcessError: Command '['gcc', 'cuda_utils.c']'"
+        " returned non-zero exit status 1.\n{}\ncompilation terminated.\n"
+    )
+    for line, name in (
+        ("cuda_utils.c:6:10: fatal error: Python.h: No such file or directory", "python-headers"),
+        ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "triton-libcuda"),
+    ):
+        assert find_errors(log.format(line), SIGNATURES)[0].name == name
+
+
+def test_a_server_that_waits_for_gpus_of_ray_until_its_time_limit_is_told_what_it_waits_for() -> None:
+    waits = (
+        "INFO 11-20 12:00:30 [ray_utils.py:233] Waiting for creating a placement group of specs for 30 seconds. "
+        "specs=[{'GPU': 1.0}]. Check `ray status`.\n"
+    )
+    limit = "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    assert find_errors(waits + limit, SIGNATURES)[0].name == "vllm-waits-for-gpus"
+    assert not find_errors(waits + "INFO:     Application startup complete.\n", SIGNATURES)
