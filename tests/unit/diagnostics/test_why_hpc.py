@@ -204,3 +204,36 @@ def test_a_server_that_waits_for_gpus_of_ray_until_its_time_limit_is_told_what_i
     limit = "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
     assert find_errors(waits + limit, SIGNATURES)[0].name == "vllm-waits-for-gpus"
     assert not find_errors(waits + "INFO:     Application startup complete.\n", SIGNATURES)
+
+
+def test_a_warning_of_the_libraries_of_pytorch_alone_is_no_cause() -> None:
+    """A rank asks for IPv6 first and warns if the host has none, also if it goes on with IPv4."""
+    line = (
+        "[W{} socket.cpp:764] [c10d] The IPv6 network addresses of (n1, 29513) cannot be retrieved "
+        "(gai error: -2 - Name or service not known).\n"
+    )
+    for time in ("1129 14:36:47.210739157", ""):
+        assert {error.level for error in find_errors(line.format(time), SIGNATURES)} <= {"warning"}
+        assert {error.level for error in find_errors("[rank1]:" + line.format(time), SIGNATURES)} <= {"warning"}
+
+
+def test_ranks_that_ask_for_an_unknown_host_until_the_time_limit_are_told_so() -> None:
+    line = (
+        "[W1129 14:36:47.2 socket.cpp:764] [c10d] The IPv6 network addresses of (n1, 29513) cannot be retrieved "
+        "(gai error: -2 - Name or service not known).\n"
+    )
+    limit = "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    error = find_errors(line * 9 + limit, SIGNATURES)[0]
+    assert error.name == "rendezvous-host"
+    assert "n1" in error.cause
+
+
+def test_deepspeed_that_asks_mpi_for_its_ranks_was_started_without_a_launcher() -> None:
+    log = (
+        "[INFO] [comm.py:684:init_distributed] Not using the DeepSpeed or dist launchers, attempting to detect MPI\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/ada/project/train.py", line 30, in <module>\n'
+        "    deepspeed.init_distributed()\n"
+        "ModuleNotFoundError: No module named 'mpi4py'\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "deepspeed-without-launcher"
