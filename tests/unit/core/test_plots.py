@@ -77,7 +77,9 @@ def test_the_description_has_every_value() -> None:
 
 
 def test_equal_data_give_equal_bytes_in_another_process() -> None:
-    program = "from argosy.core.plots import *; print(draw(RowPlot('a', 'ms', (PlotRow('x', 1, 1, 2, limit=3),))), end='')"
+    program = (
+        "from argosy.core.plots import *; print(draw(RowPlot('a', 'ms', (PlotRow('x', 1, 1, 2, limit=3),))), end='')"
+    )
     texts = {
         subprocess.run(
             (sys.executable, "-c", program), env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True

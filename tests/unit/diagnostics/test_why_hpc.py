@@ -333,3 +333,117 @@ def test_a_program_that_runs_outside_of_the_container_and_works_has_no_cause() -
         "srun: error: pyxis: ignoring --container-save because neither --container-image nor --container-name is set\n"
     )
     assert find_errors(f"{log}rank 0 of 1\ntraining finished\n", SIGNATURES)[0].level == "survived"
+
+
+def test_errors_that_ranks_report_below_a_checkpoint_exception_are_the_cause() -> None:
+    """torch.distributed.checkpoint raises one exception, whose message is the tracebacks of all ranks."""
+    log = (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/home/ada/project/train.py", line 72, in <module>\n'
+        '[rank0]:     dcp.load(state, checkpoint_id="out/step-500")\n'
+        "[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\n"
+        "[rank0]: Traceback (most recent call last): (RANK 0)\n"
+        '[rank0]:   File "/home/ada/project/planner.py", line 163, in plan\n'
+        "[rank0]:     local_data = map_fun()\n"
+        "[rank0]: {}\n"
+        "srun: error: node1: task 0: Exited with exit code 1\n"
+    )
+    unknown = find_errors(log.format("ValueError: no frobnicator for embed.weight"), SIGNATURES)[0]
+    assert "no frobnicator for embed.weight" in unknown.cause
+    sizes = (
+        "ValueError: Size mismatch between saved torch.Size([32, 5]) and current: torch.Size([64, 5]) for embed.weight"
+    )
+    assert "embed.weight has the shape torch.Size([32, 5])" in find_errors(log.format(sizes), SIGNATURES)[0].cause
+
+
+def test_a_setting_of_vllm_for_more_gpus_than_the_node_has_is_no_faulty_file() -> None:
+    """Pydantic reports each wrong setting as an invalid configuration; its reason is in the next line."""
+    log = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+        "  Value error, World size (8) is larger than the number of available GPUs (4) in this node. If this is\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "ray-resources"
+
+
+def test_workers_that_vllm_stops_after_its_all_reduce_failed_are_a_consequence() -> None:
+    log = (
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'\n"
+        "(EngineCore pid=7) ERROR 11-20 12:00:01 [multiproc_executor.py:314] Worker proc VllmWorker-0 died\n"
+        "(EngineCore pid=7) ERROR 11-20 12:00:01 [core.py:700] EngineCore failed to start.\n"
+        "(EngineCore pid=7) Traceback (most recent call last):\n"
+        '(EngineCore pid=7)   File "/opt/vllm/vllm/v1/engine/core.py", line 691, in run_engine_core\n'
+        "(EngineCore pid=7) RuntimeError: cancelled\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "custom-all-reduce"
+
+
+def test_a_requeue_that_failed_comes_before_the_time_limit_that_follows() -> None:
+    log = (
+        "Handling auto-requeue signal: 10\nRequeuing SLURM job 4242 failed with error code 1\n"
+        "slurmstepd: error: *** JOB 4242 ON node1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    )
+    assert [error.name for error in find_errors(log, SIGNATURES)] == ["lightning-requeue", "time-limit"]
+
+
+def test_the_meeting_point_that_a_rank_did_not_reach_is_named() -> None:
+    for line in (
+        "[E socket.cpp:1021] [c10d] The client socket has timed out after 9ms while trying to connect to (n1, 29500).",
+        "DistNetworkError: The client socket has failed to connect to [n1]:29500 (errno: 110 - Connection timed out).",
+    ):
+        assert "n1" in find_errors(line, SIGNATURES)[0].cause
+
+
+def test_the_error_of_the_compiler_that_torch_compile_starts_is_the_cause() -> None:
+    """PyTorch prints the command of the compiler as its own error, and below it what the compiler says."""
+    log = (
+        "[rank0]: torch._inductor.exc.InductorError: CalledProcessError: Command '['gcc', 'cuda_utils.c']'"
+        " returned non-zero exit status 1.\n{}\ncompilation terminated.\n"
+    )
+    for line, name in (
+        ("cuda_utils.c:6:10: fatal error: Python.h: No such file or directory", "python-headers"),
+        ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "triton-libcuda"),
+    ):
+        assert find_errors(log.format(line), SIGNATURES)[0].name == name
+
+
+def test_a_server_that_waits_for_gpus_of_ray_until_its_time_limit_is_told_what_it_waits_for() -> None:
+    waits = (
+        "INFO 11-20 12:00:30 [ray_utils.py:233] Waiting for creating a placement group of specs for 30 seconds. "
+        "specs=[{'GPU': 1.0}]. Check `ray status`.\n"
+    )
+    limit = "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    assert find_errors(waits + limit, SIGNATURES)[0].name == "vllm-waits-for-gpus"
+    assert not find_errors(waits + "INFO:     Application startup complete.\n", SIGNATURES)
+
+
+def test_a_warning_of_the_libraries_of_pytorch_alone_is_no_cause() -> None:
+    """A rank asks for IPv6 first and warns if the host has none, also if it goes on with IPv4."""
+    line = (
+        "[W{} socket.cpp:764] [c10d] The IPv6 network addresses of (n1, 29513) cannot be retrieved "
+        "(gai error: -2 - Name or service not known).\n"
+    )
+    for time in ("1129 14:36:47.210739157", ""):
+        assert {error.level for error in find_errors(line.format(time), SIGNATURES)} <= {"warning"}
+        assert {error.level for error in find_errors("[rank1]:" + line.format(time), SIGNATURES)} <= {"warning"}
+
+
+def test_ranks_that_ask_for_an_unknown_host_until_the_time_limit_are_told_so() -> None:
+    line = (
+        "[W1129 14:36:47.2 socket.cpp:764] [c10d] The IPv6 network addresses of (n1, 29513) cannot be retrieved "
+        "(gai error: -2 - Name or service not known).\n"
+    )
+    limit = "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-20T13:00:00 DUE TO TIME LIMIT ***\n"
+    error = find_errors(line * 9 + limit, SIGNATURES)[0]
+    assert error.name == "rendezvous-host"
+    assert "n1" in error.cause
+
+
+def test_deepspeed_that_asks_mpi_for_its_ranks_was_started_without_a_launcher() -> None:
+    log = (
+        "[INFO] [comm.py:684:init_distributed] Not using the DeepSpeed or dist launchers, attempting to detect MPI\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/ada/project/train.py", line 30, in <module>\n'
+        "    deepspeed.init_distributed()\n"
+        "ModuleNotFoundError: No module named 'mpi4py'\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "deepspeed-without-launcher"

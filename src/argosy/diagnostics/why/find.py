@@ -67,7 +67,9 @@ OF_ONE_COMMAND = re.compile(r": line \d+: ")
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
-WARNED = re.compile(r"(?<!NCCL )(?<!:\d{3} )\bWARN(?:ING)?\b|\bUserWarning\b|(?:^|\] )W\d{4} |: W \S+:\d+\]|^NOTE: ")
+WARNED = re.compile(
+    r"(?<!NCCL )(?<!:\d{3} )\bWARN(?:ING)?\b|\bUserWarning\b|(?:^|\] )W\d{4} |\[W(?:\d{4})? |: W \S+:\d+\]|^NOTE: "
+)
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
 
 UNKNOWN = "not a known error; this is the first error of the failure"
