@@ -33,6 +33,7 @@ from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
+from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import JobRow, is_job_id, known_value
 from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
@@ -186,11 +187,12 @@ def show_job(job: str, *, as_json: bool) -> None:
     JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
     default).
     """
-    facts = find_run(open_session(quiet=True), job)
+    session = open_session(quiet=True)
+    facts = find_run(session, job)
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    for label, text in _shown_facts(facts):
+    for label, text in (*_shown_facts(facts), ("requeued", describe_requeue(session, facts))):
         if known_value(text):
             click.echo(f"{label:<14} {text}")
     is_array = len({run.job for run in facts.runs}) > 1

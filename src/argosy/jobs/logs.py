@@ -25,6 +25,7 @@ from argosy.jobs.query import (
     read_past_facts,
 )
 from argosy.jobs.record import ENDS, last_run, read_plan, read_runs
+from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
 
@@ -156,7 +157,9 @@ def follow_job(
     facts = find_job(session, job, or_record=True)
     pause = pause or polling_seconds(read_plan(facts.record))
     reason, wait, has_asked = "", pause, False
+    reported: set[str] = set()
     while True:
+        _report_requeue(session, facts, reported)
         reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
         if facts.kind == ENDED:
@@ -171,6 +174,14 @@ def follow_job(
                 wait = pause
         has_asked = _has_recorded_end(facts)
         facts = _ask_again(session, job, facts)
+
+
+def _report_requeue(session: Session, facts: JobFacts, reported: set[str]) -> None:
+    """Report once for each restart of a job, or of a task, that it was put back into the queue."""
+    restart = f"{facts.id} {facts.restarts}"
+    if restart not in reported and (requeue := describe_requeue(session, facts)):
+        session.reporter.note(f"job {facts.id} {requeue}")
+    reported.add(restart)
 
 
 def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:

@@ -99,6 +99,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """The line to change if time or memory was too small, or what to do if the job waits for the user."""
     submitted: str = ""
     """Time of submission in ISO 8601; empty if Argosy did not submit the job."""
+    queued: str = ""
+    """When Slurm put the job into the queue the last time, by Slurm's clock, in ISO 8601 without a time zone."""
     runs: tuple[Run, ...] = ()
     """Its runs that ended, with nodes, times and codes."""
     ranks: tuple[RankFacts, ...] = ()
@@ -324,6 +326,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         runs=runs,
         ranks=read_ranks(record, own or (job if "_" in job else "")),
         start=_time(facts, "StartTime") if kind == WAITING else "",
+        queued=_time(facts, "SubmitTime"),
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),

@@ -69,6 +69,8 @@ def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
         desk.until_written(able, "saved")
         desk.cluster.sh("scontrol update nodename=node2 state=down reason=test", user="root")
         desk.until(lambda: "Restarts=1" in desk.sh(f"scontrol show job {unable}").stdout, "the job was not requeued")
+        told = desk.argosy("jobs", "show", unable).stdout
+        assert "was put back into the queue because" in told, told
         desk.cluster.sh("scontrol update nodename=node2 state=resume || true", user="root")  # it may be back
         assert desk.wait(unable) == "FAILED"
         assert "the last run wrote no new checkpoint" in desk.output(unable)
