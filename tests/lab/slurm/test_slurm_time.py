@@ -92,6 +92,7 @@ def test_a_job_that_is_cancelled_after_the_warning_stays_cancelled(
         desk.argosy("cancel", job)
         assert desk.wait(job) == "CANCELLED"
         assert "the job was stopped, so its script does not requeue it" in desk.output(job)
+        assert not list(desk.here.glob("c.txt.argosy-*"))
 
 
 def test_a_job_longer_than_its_time_limit_finishes_in_more_than_one_allocation(timed: Timed) -> None:

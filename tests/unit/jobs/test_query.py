@@ -461,6 +461,17 @@ def test_cancel_lists_cancelled_and_already_ended_jobs(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("state", "kept"), [("PENDING", False), ("RUNNING", True)])
+def test_a_job_that_is_cancelled_before_its_restart_leaves_no_mark(tmp_path: Path, state: str, *, kept: bool) -> None:
+    record, mark = write_record(tmp_path, "/x.out"), tmp_path / "last.pt.argosy-7"
+    (record / "job.sh").write_text(f"main() {{\n    resume_from {tmp_path}/last.pt 5\n}}\n")
+    mark.touch()
+    job = Reply(0, f"JobId=7 JobName=train JobState={state} Restarts=1 NodeList=(null)\n", "")
+    runner = FakeRunner([(("scontrol",), job), (("scancel", "7"), Reply(0, "", ""))])
+    cancel_jobs(make_session(tmp_path, HOST, runner), ("7",))
+    assert mark.exists() is kept  # the script of a run removes it itself
+
+
 def test_nodes_of_several_array_tasks_are_not_listed(tmp_path: Path) -> None:
     shown = Reply(0, "JobId=1 ArrayJobId=1 ArrayTaskId=0 JobName=train JobState=RUNNING NodeList=n1\n", "")
     runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", "1"), shown)])
