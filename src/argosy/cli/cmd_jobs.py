@@ -32,7 +32,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
-from argosy.jobs.record import read_plan
+from argosy.jobs.record import read_plan, sort_runs
 from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import JobRow, is_job_id, known_value
 from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
@@ -196,11 +196,11 @@ def show_job(job: str, *, as_json: bool) -> None:
         if known_value(text):
             click.echo(f"{label:<14} {text}")
     is_array = len({run.job for run in facts.runs}) > 1
-    for run in facts.runs:
+    for run in sort_runs(facts.runs):
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        label = f"job {run.job}" if is_array else f"run {run.restart}"
+        label = f"job {run.name}" if is_array else f"run {run.restart}"
         click.echo(f"{label:<14} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
         click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")

@@ -24,7 +24,7 @@ from argosy.jobs.query import (
     polling_seconds,
     read_past_facts,
 )
-from argosy.jobs.record import ENDS, last_run, read_plan, read_runs
+from argosy.jobs.record import ENDS, last_run, read_plan, read_runs, sort_runs
 from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
@@ -61,9 +61,11 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
     if rank is not None and not _is_split(facts):
         yield from _of_rank(facts, there, rank)
         return
+    tasks = {run.job: f" of job {run.task}" for run in facts.runs if run.task and _is_split(facts)}
     for file in there:
         if len(files) > 1:
-            yield f"==> {file} <==\n".encode(errors="surrogateescape")
+            task = tasks.get(Path(file).parent.name, "")  # the folder of a task has Slurm's own number
+            yield f"==> {file}{task} <==\n".encode(errors="surrogateescape")
         yield from _blocks(file)
     missing = len(files) - len(there)
     if missing:
@@ -75,7 +77,7 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     if rank is None or not _is_split(facts):
         return facts.outputs or (facts.output,)
     of_rank = tuple(file for file in facts.outputs if Path(file).name == f"rank-{rank}.log")
-    numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
+    numbers = dict.fromkeys((*(run.job for run in sort_runs(facts.runs)), facts.id))
     files = [str(Path(str(read_plan(facts.record)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
     return of_rank or tuple(file for file in files if can_read(file)) or (files[-1],)
 

@@ -46,6 +46,7 @@ from argosy.slurm.queries import (
     parse_squeue,
     plan_sacct,
     plan_squeue,
+    sort_tasks,
 )
 from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import (
@@ -155,7 +156,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
     command = plan_squeue(session.host.person.name, ended=ended)
-    return parse_squeue(ask_slurm(session, command, doing="asking for your jobs"))
+    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:

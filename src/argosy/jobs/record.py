@@ -187,16 +187,32 @@ class Run(msgspec.Struct, frozen=True):
     started: int = 0
     ended: int = 0
     """Seconds since 1970; 0 if not recorded."""
+    task: str = ""
+    """Number of a task of an array, for example ``7_2``; empty for another job, and in records of earlier versions."""
+
+    @property
+    def name(self) -> str:
+        """The number of its job, as users type it."""
+        return self.task or self.job
+
+
+def sort_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Sort runs by the index of their task; the runs of one task, and those without an index, stay in their order."""
+    return tuple(sorted(runs, key=lambda run: parse_int(run.task.partition("_")[2])))
 
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:
     """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
-    rows = (line.split() for line in _text(record, ENDS).splitlines())
-    return tuple(
-        Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], *map(parse_int, row[4:6]))
-        for row in rows
-        if len(row) >= 4 and row[2].isdecimal()  # noqa: PLR2004
-    )
+    return tuple(filter(None, map(_read_run, _text(record, ENDS).splitlines())))
+
+
+def _read_run(line: str) -> Run | None:
+    """Read the line of a run; earlier versions recorded neither times nor the task."""
+    row = line.split()
+    if len(row) < 4 or not row[2].isdecimal():  # noqa: PLR2004
+        return None
+    begun, ended, task = (*row[4:7], "", "", "")[:3]
+    return Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], parse_int(begun), parse_int(ended), task)
 
 
 def last_run(runs: Sequence[Run]) -> Run | None:
@@ -291,7 +307,7 @@ def _own_number(record: str | Path | None) -> str:
     """Return the number that a job recorded at its end, or its first rank; empty if there is none."""
     record = Path(record) if record else None
     if runs := read_runs(record):
-        return runs[0].job
+        return base_number(runs[0].name)
     files = sorted(record.glob("ranks-*")) if record else []
     match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
     return match[1] if match else ""

@@ -31,7 +31,7 @@ from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
-from argosy.jobs.record import Submission, find_record, read_submission
+from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
 from tests.unit.machines import make_host, make_session
@@ -393,6 +393,25 @@ def test_the_tasks_of_an_array_have_one_record_and_each_its_own_part_of_it(tmp_p
     assert [[run.job for run in each.runs] for each in (whole, failed, well)] == [["41", "40"], ["41"], ["40"]]
     assert [[rank.host for rank in each.ranks] for each in (whole, failed, well)] == [["n1"], ["n1"], ["n2"]]
     assert (failed.code, well.code, well.first) == (3, 0, None)
+
+
+def test_tasks_are_shown_by_their_number_in_the_array_and_in_this_order(tmp_path: Path) -> None:
+    record = array_record(tmp_path)
+    (record / "ends").write_text("7 0 0 n1 10 20 7_10\n41 0 0 n1 10 20 7_2\n40 0 3 n2 10 20 7_1\n")
+    rows = "".join(array_row(task, "COMPLETED", tmp_path / task) for task in ("10", "2", "1"))
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rows, ""))]), "7")
+    assert [run.name for run in sort_runs(facts.runs)] == ["7_1", "7_2", "7_10"]
+    (record / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
+    for number in ("7", "40", "41"):
+        file = tmp_path / "logs" / number / "rank-0.log"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    files = tuple(str(tmp_path / "logs" / number / "rank-0.log") for number in ("40", "41", "7"))
+    heads = b"".join(read_output(replace(facts, outputs=files), rank=0)).decode().splitlines()
+    assert heads == [f"==> {file} of job 7_{task} <==" for file, task in zip(files, (1, 2, 10), strict=True)]
+    (record / "submitted.json").write_text('{"site": "lab"}')  # Argosy was killed before it had the number
+    (record / "ends").write_text("41 0 0 n1 10 20 7_2\n")
+    assert read_submission(record).job == "7"
 
 
 def test_a_task_that_slurm_forgot_is_found_by_the_number_that_the_accounting_has(tmp_path: Path) -> None:
