@@ -67,7 +67,10 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
             ask_slurm(there, ("scancel", each.job), doing="cancelling", otherwise=NOT_KNOWN)
     for each in going:
         if each.record and "+" not in each.job:  # the other components of a job continue
-            write_cancelled(each.record, each.job)
+            try:
+                write_cancelled(each.record, each.job)
+            except OSError as error:  # the job is cancelled, also if the disk is full
+                session.reporter.note(f"the cancellation of job {each.job} cannot be written to its record: {error}")
             if each.waited and not read_submission(each.record).ssh:
                 _remove_mark(each.record, each.job)
     return tuple(

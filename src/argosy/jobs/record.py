@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
@@ -41,6 +43,9 @@ CANCELLED, CANCELLED_TASKS = "cancelled", "cancelled-tasks"
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
+
+STATE_OPTION = "ARGOSY_STATE"
+"""Variable that chooses another folder for records."""
 
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a program."""
@@ -126,7 +131,18 @@ def render_submission(submission: Submission) -> str:
 
 def write_submission(record: Path, submission: Submission) -> None:
     """Write the submission of a job into its record."""
-    write_text(record / SUBMITTED, render_submission(submission))
+    with translate_os_errors(record, STATE_OPTION):
+        write_text(record / SUBMITTED, render_submission(submission))
+
+
+def record_job(session: Session, record: Path, submission: Submission) -> None:
+    """Write the submission of a job that Slurm has; if that fails, note the number, which the user needs."""
+    try:
+        write_submission(record, submission)
+    except ArgosyError as error:
+        session.reporter.note(
+            f"job {submission.job} is submitted, but its number cannot be written to the record: {error}"
+        )
 
 
 class RankFacts(msgspec.Struct, frozen=True):

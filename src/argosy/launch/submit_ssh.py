@@ -25,7 +25,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, write_submission
+from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, record_job
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
@@ -183,7 +183,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
         session.reporter.note(line)
     output = str(PurePosixPath(remote_site.cwd, plan.output))
     submission = new_submission(session.host, site=plan.site, profile=request.site, output=output)
-    write_submission(folder, replace(submission, job=job, ssh=remote.host, there=record))
+    record_job(session, folder, replace(submission, job=job, ssh=remote.host, there=record))
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 

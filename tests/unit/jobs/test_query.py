@@ -22,6 +22,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, T
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
+from argosy.core.store import write_text
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.sections import name_state
 from argosy.diagnostics.verify.verify import verify_job
@@ -34,6 +35,7 @@ from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
 from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
+from argosy.launch.submit import write_record as write_record_of
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -695,6 +697,55 @@ def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
     there = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(3, "", ""))]))
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == 3
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_full_disk_leaves_no_half_of_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    left = iter(range(number))
+
+    def write(path: Path, text: str) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_text(path, text)
+
+    monkeypatch.setattr("argosy.launch.submit.write_text", write)
+    there = make_session(tmp_path, HOST, FakeRunner([]))
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "#!/bin/sh\n", ("sbatch", "{script}"), ())
+    folder = there.paths.runs / "20260101-000000-000000-abcd"
+    with pytest.raises(CheckFailed, match="no space left on device") as caught:
+        write_record_of(replace(plan, attach="x\n"), folder, there)
+    assert "another folder with ARGOSY_STATE" in caught.value.hint
+    assert not folder.exists()
+
+
+def test_a_job_whose_number_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, text: str) -> None:
+        if '"7"' in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_text(path, text)
+
+    monkeypatch.setattr("argosy.jobs.record.write_text", write)
+    runner, reporter = FakeRunner([(("sbatch",), Reply(0, "7\n", ""))]), io.StringIO()
+    there = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(reporter))
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    folder = there.paths.runs / "20260101-000000-000000-abcd"
+    folder.mkdir(parents=True)
+    assert submit(plan, folder, there, profile="lab").job == "7"
+    assert "job 7 is submitted, but its number cannot be written to the record: no space left" in reporter.getvalue()
+    assert "ARGOSY_STATE" in reporter.getvalue()
+
+
+def test_a_cancelled_job_is_named_if_its_record_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path) + text)
+
+    write_record(tmp_path, "/x.out")
+    monkeypatch.setattr("argosy.jobs.record.write_text", write)
+    going = Reply(0, "JobId=7 JobName=train JobState=RUNNING NodeList=n1\n", "")
+    runner = FakeRunner([(("scontrol",), going), (("scancel", "7"), Reply(0, "", ""))])
+    assert cancel_jobs(make_session(tmp_path, HOST, runner), ("7",)) == ("job 7 is cancelled (train, it ran on n1)",)
 
 
 def test_the_verdict_of_an_array_names_all_failed_tasks(tmp_path: Path) -> None:
