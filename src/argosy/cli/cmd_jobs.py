@@ -28,6 +28,7 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
+from argosy.jobs.accounting import advise_without_accounting
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
@@ -280,6 +281,8 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 
         why = explain_job_end(session, facts)
         click.echo(why, err=True, nl=bool(why))
+        if instead := advise_without_accounting(session, why, facts.id, facts.record):
+            click.echo(f"  -> {instead}", err=True)
     click.echo(facts.verdict, err=True)
 
 
