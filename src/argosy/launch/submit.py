@@ -42,7 +42,7 @@ from argosy.jobs.record import (
 )
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
-from argosy.launch.notes import note_target, warn_before_submission
+from argosy.launch.notes import missing_paths, note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
@@ -88,7 +88,8 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
         with translate_os_errors(Path(request.logs), "--log-dir"):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     note_target(session, plan, in_allocation=request.in_allocation)
-    for line in plan_notes(plan.choices):
+    missing = missing_paths(request, session.host.cwd) if plan.is_job and not request.in_allocation else ()
+    for line in (*plan_notes(plan.choices), *missing):
         session.reporter.note(line)
     write_record(plan, folder, session)
     with _whole_record(folder):
