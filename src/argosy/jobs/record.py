@@ -69,8 +69,10 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def discard_record(record: Path, reply: Reply | None = None) -> None:
+def discard_record(record: Path, reply: Reply | None = None) -> bool:
     """Remove the record of a job that does not exist: no command shows it, and it would keep images in the cache.
+
+    Return whether it was removed.
 
     Parameters
     ----------
@@ -80,6 +82,8 @@ def discard_record(record: Path, reply: Reply | None = None) -> None:
     """
     if reply is None or (0 < reply.code < SIGNALLED and not may_be_done(reply.stderr)):
         shutil.rmtree(record, ignore_errors=True)
+        return True
+    return False
 
 
 class Submission(msgspec.Struct, frozen=True):
