@@ -13,6 +13,7 @@ from argosy.cli.output import print_findings, print_json, wrap_width
 from argosy.cli.parameters import FILE, IMAGE, SITE, NewFile
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.session import Session
 from argosy.core.store import editing, write_text
 from argosy.recipes.user_config import choose_site, configured_site
 
@@ -98,17 +99,32 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     from argosy.jobs.names import LAST
 
     session = open_session(quiet=True)
-    found = [explain_log(session, log) for log in logs or (LAST,)]
+    logs = logs or (LAST,)
+    found = [explain_log(session, log) for log in logs]
     if as_json:
         print_json(found)
     else:
-        for each in found:
+        for log, each in zip(logs, found, strict=True):
             click.echo(each.end, nl=bool(each.end))
             shown = render_errors(each.errors, each.log, wrap_width())
             click.echo(shown or f"{each.log}: no known error")
-            if each.hint:
-                click.echo(f"  -> {each.hint}")
+            instead = _without_accounting(session, log, shown)
+            for hint in filter(None, (each.hint, instead)):
+                click.echo(f"  -> {hint}")
     ctx.exit(0 if any(each.failed for each in found) else CheckFailed.code)
+
+
+def _without_accounting(session: Session, log: str, text: str) -> str:
+    """Return what to use instead of sacct, which a text recommends; empty for files, and if sacct works."""
+    from argosy.jobs.accounting import advise_without_accounting
+    from argosy.jobs.names import LOCAL_RUN, names_run, resolve_name
+    from argosy.jobs.record import find_record
+
+    if log == "-" or "sacct" not in text or not names_run(session, log):
+        return ""
+    job = resolve_name(session, log)
+    is_local = LOCAL_RUN.fullmatch(job)
+    return "" if is_local else advise_without_accounting(session, text, job, str(find_record(session, job) or ""))
 
 
 @click.command()

@@ -28,11 +28,13 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
+from argosy.jobs.accounting import advise_without_accounting
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
-from argosy.jobs.record import read_plan
+from argosy.jobs.record import read_plan, sort_runs
+from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import JobRow, is_job_id, known_value
 from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
@@ -186,19 +188,20 @@ def show_job(job: str, *, as_json: bool) -> None:
     JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
     default).
     """
-    facts = find_run(open_session(quiet=True), job)
+    session = open_session(quiet=True)
+    facts = find_run(session, job)
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    for label, text in _shown_facts(facts):
+    for label, text in (*_shown_facts(facts), ("requeued", describe_requeue(session, facts))):
         if known_value(text):
             click.echo(f"{label:<14} {text}")
     is_array = len({run.job for run in facts.runs}) > 1
-    for run in facts.runs:
+    for run in sort_runs(facts.runs):
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        label = f"job {run.job}" if is_array else f"run {run.restart}"
+        label = f"job {run.name}" if is_array else f"run {run.restart}"
         click.echo(f"{label:<14} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
         click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
@@ -278,6 +281,8 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 
         why = explain_job_end(session, facts)
         click.echo(why, err=True, nl=bool(why))
+        if instead := advise_without_accounting(session, why, facts.id, facts.record):
+            click.echo(f"  -> {instead}", err=True)
     click.echo(facts.verdict, err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +12,15 @@ import msgspec
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import read_owner
 from argosy.core.session import Session
+from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
 from argosy.jobs.query import ask_job, list_jobs, may_have
-from argosy.jobs.record import STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
+from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue
-from argosy.slurm.states import ENDED, describe_state
+from argosy.slurm.states import ENDED, WAITING, describe_state
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
@@ -33,6 +35,8 @@ class JobToCancel(msgspec.Struct, frozen=True):
     """How it ended, or its name and what it does."""
     other_user: str = ""
     """The user of a job that this user did not submit."""
+    waited: bool = False
+    """Whether it waited in the queue, maybe for a restart."""
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,13 +67,29 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
             ask_slurm(there, ("scancel", each.job), doing="cancelling", otherwise=NOT_KNOWN)
     for each in going:
         if each.record and "+" not in each.job:  # the other components of a job continue
-            write_cancelled(each.record, each.job)
+            try:
+                write_cancelled(each.record, each.job)
+            except OSError as error:  # the job is cancelled, also if the disk is full
+                session.reporter.note(f"the cancellation of job {each.job} cannot be written to its record: {error}")
+            if each.waited and not read_submission(each.record).ssh:
+                _remove_mark(each.record, each.job)
     return tuple(
         f"{'run' if LOCAL_RUN.fullmatch(each.job) else 'job'} {each.job} has already ended: {each.text}"
         if each.has_ended
         else f"job {each.job} is cancelled{each.text}"
         for each in asked
     )
+
+
+def _remove_mark(record: Path, job: str) -> None:
+    """Remove the mark that a job with ``--resume`` left next to its checkpoint for the restart that it waited for.
+
+    Its script does that at the end of a run.  The tasks of an array have several checkpoints, whose marks stay.
+    """
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        checkpoint = find_checkpoint((record / SCRIPT).read_text(encoding="utf-8"))
+        if checkpoint:
+            Path(f"{checkpoint}.argosy-{job}").unlink(missing_ok=True)
 
 
 def _resolve(session: Session, job: str) -> str:
@@ -181,7 +201,7 @@ def _look(session: Session, job: str) -> JobToCancel:
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         has_ended = kind == ENDED
         owner = "" if record else other_user(facts, session.host.person.uid)
-        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})", owner)
+        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})", owner, kind == WAITING)
     if record is None or not may_have(record, number):
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"

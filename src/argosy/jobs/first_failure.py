@@ -60,7 +60,7 @@ TORCHRUN = re.compile(
 TORCHRUN_TIME = re.compile(r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n\s*time\s*: (\S+)")
 
 
-RUN_ENDED = re.compile(r"^argosy: (?:the run wrote a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
+RUN_ENDED = re.compile(r"^argosy: (?:the run wrote a new checkpoint|job [\d_]+ ended with code).*$", re.MULTILINE)
 """Message of a job script at the end of a run; a requeued job has several runs in one output."""
 
 OUT_OF_MEMORY = re.compile(

@@ -36,7 +36,7 @@ from argosy.jobs.record import (
 )
 from argosy.slurm.queries import base_number
 from argosy.slurm.sbatch import option_value
-from argosy.slurm.states import ENDED, describe_state
+from argosy.slurm.states import ENDED, RUNNING, describe_state
 from argosy.slurm.times import parse_minutes
 
 PLAIN = ("image", "digest", "site", "scheduler")
@@ -172,7 +172,8 @@ def _ask_slurm(session: Session) -> tuple[dict[str, str], dict[str, str]]:
     now: dict[str, str] = {}
     ends: dict[str, str] = {}
     try:
-        for row in list_jobs(session, ended=True):
+        # Of an array, a task that runs comes after those that wait: the last one counts.
+        for row in sorted(list_jobs(session, ended=True), key=lambda row: describe_state(row.state)[0] == RUNNING):
             kind, meaning = describe_state(row.state)
             (ends if kind == ENDED else now)[base_number(row.id)] = meaning
     except ArgosyError:

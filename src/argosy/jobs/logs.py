@@ -24,7 +24,8 @@ from argosy.jobs.query import (
     polling_seconds,
     read_past_facts,
 )
-from argosy.jobs.record import ENDS, last_run, read_plan, read_runs
+from argosy.jobs.record import ENDS, last_run, read_plan, read_runs, sort_runs
+from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.queries import base_number
 from argosy.slurm.states import ENDED, WAITING
 
@@ -60,9 +61,11 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
     if rank is not None and not _is_split(facts):
         yield from _of_rank(facts, there, rank)
         return
+    tasks = {run.job: f" of job {run.task}" for run in facts.runs if run.task and _is_split(facts)}
     for file in there:
         if len(files) > 1:
-            yield f"==> {file} <==\n".encode(errors="surrogateescape")
+            task = tasks.get(Path(file).parent.name, "")  # the folder of a task has Slurm's own number
+            yield f"==> {file}{task} <==\n".encode(errors="surrogateescape")
         yield from _blocks(file)
     missing = len(files) - len(there)
     if missing:
@@ -74,7 +77,7 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     if rank is None or not _is_split(facts):
         return facts.outputs or (facts.output,)
     of_rank = tuple(file for file in facts.outputs if Path(file).name == f"rank-{rank}.log")
-    numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
+    numbers = dict.fromkeys((*(run.job for run in sort_runs(facts.runs)), facts.id))
     files = [str(Path(str(read_plan(facts.record)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
     return of_rank or tuple(file for file in files if can_read(file)) or (files[-1],)
 
@@ -156,7 +159,9 @@ def follow_job(
     facts = find_job(session, job, or_record=True)
     pause = pause or polling_seconds(read_plan(facts.record))
     reason, wait, has_asked = "", pause, False
+    reported: set[str] = set()
     while True:
+        _report_requeue(session, facts, reported)
         reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
         if facts.kind == ENDED:
@@ -171,6 +176,14 @@ def follow_job(
                 wait = pause
         has_asked = _has_recorded_end(facts)
         facts = _ask_again(session, job, facts)
+
+
+def _report_requeue(session: Session, facts: JobFacts, reported: set[str]) -> None:
+    """Report once for each restart of a job, or of a task, that it was put back into the queue."""
+    restart = f"{facts.id} {facts.restarts}"
+    if restart not in reported and (requeue := describe_requeue(session, facts)):
+        session.reporter.note(f"job {facts.id} {requeue}")
+    reported.add(restart)
 
 
 def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:

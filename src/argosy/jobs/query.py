@@ -46,6 +46,7 @@ from argosy.slurm.queries import (
     parse_squeue,
     plan_sacct,
     plan_squeue,
+    sort_tasks,
 )
 from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import (
@@ -99,6 +100,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """The line to change if time or memory was too small, or what to do if the job waits for the user."""
     submitted: str = ""
     """Time of submission in ISO 8601; empty if Argosy did not submit the job."""
+    queued: str = ""
+    """When Slurm put the job into the queue the last time, by Slurm's clock, in ISO 8601 without a time zone."""
     runs: tuple[Run, ...] = ()
     """Its runs that ended, with nodes, times and codes."""
     ranks: tuple[RankFacts, ...] = ()
@@ -153,7 +156,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
     command = plan_squeue(session.host.person.name, ended=ended)
-    return parse_squeue(ask_slurm(session, command, doing="asking for your jobs"))
+    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
@@ -324,6 +327,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         runs=runs,
         ranks=read_ranks(record, own or (job if "_" in job else "")),
         start=_time(facts, "StartTime") if kind == WAITING else "",
+        queued=_time(facts, "SubmitTime"),
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),

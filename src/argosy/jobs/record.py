@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
@@ -42,6 +44,9 @@ CANCELLED, CANCELLED_TASKS = "cancelled", "cancelled-tasks"
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
 
+STATE_OPTION = "ARGOSY_STATE"
+"""Variable that chooses another folder for records."""
+
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a program."""
 
@@ -64,8 +69,10 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def discard_record(record: Path, reply: Reply | None = None) -> None:
+def discard_record(record: Path, reply: Reply | None = None) -> bool:
     """Remove the record of a job that does not exist: no command shows it, and it would keep images in the cache.
+
+    Return whether it was removed.
 
     Parameters
     ----------
@@ -75,6 +82,8 @@ def discard_record(record: Path, reply: Reply | None = None) -> None:
     """
     if reply is None or (0 < reply.code < SIGNALLED and not may_be_done(reply.stderr)):
         shutil.rmtree(record, ignore_errors=True)
+        return True
+    return False
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -126,7 +135,18 @@ def render_submission(submission: Submission) -> str:
 
 def write_submission(record: Path, submission: Submission) -> None:
     """Write the submission of a job into its record."""
-    write_text(record / SUBMITTED, render_submission(submission))
+    with translate_os_errors(record, STATE_OPTION):
+        write_text(record / SUBMITTED, render_submission(submission))
+
+
+def record_job(session: Session, record: Path, submission: Submission) -> None:
+    """Write the submission of a job that Slurm has; if that fails, note the number, which the user needs."""
+    try:
+        write_submission(record, submission)
+    except ArgosyError as error:
+        session.reporter.note(
+            f"job {submission.job} is submitted, but its number cannot be written to the record: {error}"
+        )
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -187,16 +207,32 @@ class Run(msgspec.Struct, frozen=True):
     started: int = 0
     ended: int = 0
     """Seconds since 1970; 0 if not recorded."""
+    task: str = ""
+    """Number of a task of an array, for example ``7_2``; empty for another job, and in records of earlier versions."""
+
+    @property
+    def name(self) -> str:
+        """The number of its job, as users type it."""
+        return self.task or self.job
+
+
+def sort_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Sort runs by the index of their task; the runs of one task, and those without an index, stay in their order."""
+    return tuple(sorted(runs, key=lambda run: parse_int(run.task.partition("_")[2])))
 
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:
     """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
-    rows = (line.split() for line in _text(record, ENDS).splitlines())
-    return tuple(
-        Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], *map(parse_int, row[4:6]))
-        for row in rows
-        if len(row) >= 4 and row[2].isdecimal()  # noqa: PLR2004
-    )
+    return tuple(filter(None, map(_read_run, _text(record, ENDS).splitlines())))
+
+
+def _read_run(line: str) -> Run | None:
+    """Read the line of a run; earlier versions recorded neither times nor the task."""
+    row = line.split()
+    if len(row) < 4 or not row[2].isdecimal():  # noqa: PLR2004
+        return None
+    begun, ended, task = (*row[4:7], "", "", "")[:3]
+    return Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], parse_int(begun), parse_int(ended), task)
 
 
 def last_run(runs: Sequence[Run]) -> Run | None:
@@ -291,7 +327,7 @@ def _own_number(record: str | Path | None) -> str:
     """Return the number that a job recorded at its end, or its first rank; empty if there is none."""
     record = Path(record) if record else None
     if runs := read_runs(record):
-        return runs[0].job
+        return base_number(runs[0].name)
     files = sorted(record.glob("ranks-*")) if record else []
     match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
     return match[1] if match else ""

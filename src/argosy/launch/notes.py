@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from argosy.core.model import ChoiceKey
+from argosy.core.model import BARE_PREFIX, ChoiceKey
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
+from argosy.launch.model import LaunchRequest
 from argosy.sites.load import sites_here
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
@@ -52,6 +53,22 @@ def warn_before_submission(plan: LaunchPlan, cwd: str) -> Iterator[str]:
     for path in files:
         if _is_of_a_node(path) and not PurePosixPath(path).is_relative_to(cwd):
             yield f"nodes may not see {path}, which is local to each machine: use a shared folder"
+
+
+def missing_paths(request: LaunchRequest, cwd: str) -> Iterator[str]:
+    """Yield notes about paths of ``--bind`` and ``--workdir`` that this machine does not have.
+
+    Nodes may have others, so they are not refused.  A folder of ``--workdir`` may also be one of the image, unless it
+    lies in the folder of the launch, or the job has no image.
+    """
+    container, is_bare = request.container, request.image.startswith(BARE_PREFIX)
+    given = {"--bind": () if is_bare else tuple(bind.source for bind in container.binds if not bind.optional)}
+    if container.workdir and (is_bare or PurePosixPath(cwd, container.workdir).is_relative_to(cwd)):
+        given["--workdir"] = (container.workdir,)
+    for option, paths in given.items():
+        for path in paths:
+            if not os.path.lexists(PurePosixPath(cwd, path)):
+                yield f"{option} {path} does not exist on this machine: the job fails if its nodes do not have it either"
 
 
 def _is_of_a_node(path: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,17 +30,19 @@ from argosy.jobs.record import (
     PLAN,
     SCRIPT,
     STARTED,
+    STATE_OPTION,
     Submission,
     discard_record,
     make_private_folder,
     new_record_folder,
     new_submission,
+    record_job,
     recording_command,
     write_submission,
 )
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
-from argosy.launch.notes import note_target, warn_before_submission
+from argosy.launch.notes import missing_paths, note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
@@ -84,10 +88,12 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
         with translate_os_errors(Path(request.logs), "--log-dir"):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     note_target(session, plan, in_allocation=request.in_allocation)
-    for line in plan_notes(plan.choices):
+    missing = missing_paths(request, session.host.cwd) if plan.is_job and not request.in_allocation else ()
+    for line in (*plan_notes(plan.choices), *missing):
         session.reporter.note(line)
     write_record(plan, folder, session)
-    write_command_files(folder, plan.command, option_value(plan.directives, "--chdir") or session.host.cwd)
+    with _whole_record(folder):
+        write_command_files(folder, plan.command, option_value(plan.directives, "--chdir") or session.host.cwd)
     return start_launch(plan, folder, session, request)
 
 
@@ -95,12 +101,13 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
     """Start the script of a record on this machine, or submit it as a job."""
     if plan.is_job and not request.in_allocation:
         return submit(plan, folder, session, profile=request.site)
-    if request.in_allocation:
-        submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
-        job = session.host.environment["SLURM_JOB_ID"]
-        write_submission(folder, replace(submission, job=job, in_allocation=True))
-    else:
-        _write_process(folder)
+    with _whole_record(folder):
+        if request.in_allocation:
+            submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
+            job = session.host.environment["SLURM_JOB_ID"]
+            write_submission(folder, replace(submission, job=job, in_allocation=True))
+        else:
+            _write_process(folder)
     command = Command(("bash" if plan.is_job else "sh", str(folder / SCRIPT)), env=dict(session.host.environment))
     code = _run_script(command, session, by_first_failure=plan.is_job)
     try:
@@ -173,10 +180,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    try:
-        write_submission(folder, replace(submission, job=job))
-    except (OSError, ArgosyError) as error:  # the job exists, and can be found by its script
-        session.reporter.note(f"job {job} is submitted, but its number cannot be written to the record: {error}")
+    record_job(session, folder, replace(submission, job=job))
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
@@ -198,7 +202,7 @@ def _explain_stop(session: Session, folder: Path, submission: Submission, stoppe
             "stopped while the job was submitted; Slurm lists no such job",
             hint="check with 'argosy jobs' before you launch it again",
         )
-    write_submission(folder, replace(submission, job=job))
+    record_job(session, folder, replace(submission, job=job))
     return Stopped(
         stopped.signal_number,
         f"stopped; job {job} is submitted and continues",
@@ -224,9 +228,23 @@ def _refuse_missing_chdir(plan: LaunchPlan) -> None:
         raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="create it first")
 
 
+@contextlib.contextmanager
+def _whole_record(folder: Path) -> Iterator[None]:
+    """Remove the record of a launch that has not started yet if one of its files cannot be written."""
+    try:
+        with translate_os_errors(folder, STATE_OPTION):
+            yield
+    except ArgosyError:
+        discard_record(folder)
+        raise
+
+
 def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
-    """Write the record of a plan before it starts, with the command line that made it, and return its script."""
-    with translate_os_errors(folder, "ARGOSY_STATE"):
+    """Write the record of a plan before it starts, with the command line that made it, and return its script.
+
+    If a file cannot be written, for example on a full disk, nothing of the record stays.
+    """
+    with _whole_record(folder):
         make_private_folder(folder)
         script = folder / SCRIPT
         write_text(script, plan.script)

@@ -6,6 +6,7 @@ Argosy.  The files of a job are copied from the site into its local record whene
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.errors import CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 from argosy.core.model import BARE_PREFIX, Bind, Host, Person
 from argosy.core.process import Command, Runner
 from argosy.core.records import replace
@@ -25,7 +26,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, write_submission
+from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, record_job
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
@@ -124,7 +125,8 @@ def _prepare_by_ssh(
     if keys and record:
         sif = opened.sif if opened else None
         find_signers(sif, request.image, keys, remote_site.runner, remote_site.host.programs)
-    if not (request.container.runtime or site.runtime.name) and remote_site.host.programs:
+    is_chosen = request.container.runtime or site.runtime.name or request.image.startswith(BARE_PREFIX)
+    if not is_chosen and remote_site.host.programs:
         request = replace(request, container=replace(request.container, runtime=next(iter(remote_site.host.programs))))
     return prepare_launch(
         request,
@@ -175,7 +177,9 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
-        discard_record(folder, reply)
+        if discard_record(folder, reply):
+            with contextlib.suppress(ArgosyError):  # the refusal counts
+                run_text(remote_site.runner, join(("rm", "-rf", "--", record)))
         argv = (word.replace("{script}", f"{record}/{SCRIPT}") for word in plan.submit)
         raise explain_sbatch(Command(("ssh", remote.host, *argv)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
@@ -183,7 +187,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
         session.reporter.note(line)
     output = str(PurePosixPath(remote_site.cwd, plan.output))
     submission = new_submission(session.host, site=plan.site, profile=request.site, output=output)
-    write_submission(folder, replace(submission, job=job, ssh=remote.host, there=record))
+    record_job(session, folder, replace(submission, job=job, ssh=remote.host, there=record))
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 

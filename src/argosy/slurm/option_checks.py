@@ -40,7 +40,11 @@ OUR_OPTIONS: Mapping[str, str] = {
     "gpus": "--gpus",
     "gpus-per-node": "--gpus-per-node",
     "gpus-per-task": "--gpus-per-node",
+    "gpus-per-socket": "--gpus-per-node",
     "gres=gpu": "--gpus-per-node",
+    "tres-per-node=gpu": "--gpus-per-node",
+    "tres-per-socket=gpu": "--gpus-per-node",
+    "tres-per-task=gpu": "--gpus-per-node",
     "job-name": "--name",
     "dependency=afterok": "--after",
     "wrap": "the command after --",
@@ -228,7 +232,8 @@ def _refuse_other(word: str) -> None:
             evidence=f"--sbatch-arg {word}",
             hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and later for argosy jobs, logs and cancel",
         )
-    forms = (name, *(f"{name}={re.split('[:/=]', part)[0]}" for part in value.split(",")))
+    parts = (re.sub(r"^gres[:/]", "", part) for part in value.split(","))
+    forms = (name, *(f"{name}={re.split('[:/=]', part)[0]}" for part in parts))
     ours = next((OUR_OPTIONS[form] for form in forms if form in OUR_OPTIONS), "")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(

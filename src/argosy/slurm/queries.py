@@ -7,7 +7,7 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -78,6 +78,17 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
     width = SQUEUE_FORMAT.count("|")
     rows = (line.split("|", width) for line in text.splitlines() if line.count("|") >= width)
     return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
+
+
+def sort_tasks(rows: Sequence[JobRow]) -> tuple[JobRow, ...]:
+    """Sort the tasks of each array by number; jobs stay in their order. Tasks that wait share a row: ``7_[3-5%2]``."""
+    place = {base_number(row.id): number for number, row in reversed([*enumerate(rows)])}
+
+    def order(row: JobRow) -> tuple[int, int]:
+        first = re.match(r"\d+", row.id.partition("_")[2].lstrip("["))
+        return place[base_number(row.id)], parse_int(first[0]) if first else 0
+
+    return tuple(sorted(rows, key=order))
 
 
 PATIENCE_S = "10"

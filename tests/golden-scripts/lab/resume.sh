@@ -75,23 +75,24 @@ need_cores_of_node() {
     need_cores "$1"
 }
 
-# Requeue the job, but only after a run that wrote a new checkpoint:
-# a job without progress would otherwise restart forever.
+# Requeue the job, but only after a run that wrote a new checkpoint: one without progress would restart forever.
+# The mark is a file as old as the run.
 resume_from() {
     argosy_checkpoint=$1 argosy_restarts=$2 argosy_restart=${SLURM_RESTART_COUNT:-0}
     argosy_warned='' argosy_stopped=''
     argosy_mark=$argosy_checkpoint.argosy-$SLURM_JOB_ID
-    if [ "$argosy_restart" -gt 0 ] && ! has_saved; then
-        rm -f "$argosy_mark"
-        stop "the last run wrote no new checkpoint $argosy_checkpoint, so another would make no progress" 1
-    elif [ "$argosy_restart" -gt "$argosy_restarts" ]; then
-        rm -f "$argosy_mark"
-        stop "this job was restarted $argosy_restarts times already" 1
-    fi
-    { mkdir -p "${argosy_checkpoint%/*}/" && touch "$argosy_mark"; } ||
-        stop "$argosy_checkpoint cannot be written" 7
+    # SLURM_JOB_ID of the last task of an array is the whole array.
+    argosy_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+    [ "$argosy_restart" -eq 0 ] || has_saved ||
+        give_up "the last run wrote no new checkpoint $argosy_checkpoint, so another would make no progress" 1
+    [ "$argosy_restart" -le "$argosy_restarts" ] || give_up "this job was restarted $argosy_restarts times already" 1
+    { mkdir -p "${argosy_checkpoint%/*}/" && touch "$argosy_mark"; } || stop "$argosy_checkpoint cannot be written" 7
 }
 has_saved() { [ -n "$(find "$argosy_checkpoint" -newer "$argosy_mark" 2> /dev/null)" ]; }
+give_up() {
+    rm -f "$argosy_mark"
+    stop "$@"
+}
 # Pass the warning $1 on once, and end the ranks after $2 seconds.
 warn_ranks_by() {
     argosy_warning=$1 argosy_patience=$2
@@ -103,41 +104,35 @@ warn_ranks() {
     [ -z "$argosy_warned" ] || return 0
     argosy_warned=yes
     pass_signal "$argosy_warning"
-    argosy_now=$(date +%Y-%m-%dT%H:%M:%S%z)
-    echo "argosy: $argosy_now: the time limit is near: $argosy_warning is sent now, TERM in $argosy_patience s"
-    (
-        sleep "$argosy_patience"
-        kill -s ALRM $$
-    ) &
+    set -- "$(date +%Y-%m-%dT%H:%M:%S%z)"
+    echo "argosy: $1: the time limit is near: $argosy_warning is sent now, TERM in $argosy_patience s"
+    (sleep "$argosy_patience" && kill -s ALRM $$) &
 }
 # After the warning, requeue the job.  The controller may not answer for a while: try for $1 seconds.
 requeue() {
     if [ -z "$argosy_warned" ]; then
-        : # the program ended by itself
+        : # it ended by itself
     elif [ -n "$argosy_stopped" ] && ! job_shows 'Reason=TimeLimit'; then
         echo "argosy: the job was stopped, so its script does not requeue it"
     elif ! has_saved; then
         echo "argosy: this run wrote no new checkpoint $argosy_checkpoint, so the job is not requeued"
     elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
-        rm -f "$argosy_mark"
         set -- "the time limit ended restart $argosy_restart of $argosy_restarts"
-        stop "$1: launch the job again with the same --checkpoint, if the program has not finished" 7
+        give_up "$1: launch the job again with the same --checkpoint, if the program has not finished" 7
     else
         requeue_within "$1"
     fi
-    # Slurm also starts a job again that lost a node or was preempted, or for an operator.
-    [ -n "$argosy_stopped" ] || job_shows 'PreemptTime=[^N]' || rm -f "$argosy_mark"
+    # Slurm itself starts a job again that lost a node or was preempted: the next run needs the mark.
+    job_shows 'PreemptTime=[^N]' || { [ -n "$argosy_stopped" ] && ! job_shows " Restarts=$argosy_restart "; } ||
+        rm -f "$argosy_mark"
 }
-job_shows() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q "$1"; }
-# The next run needs the mark.
+job_shows() { scontrol show job "$argosy_job" 2> /dev/null | grep -q "$1"; }
 requeue_within() {
-    argosy_restart=$((argosy_restart + 1)) argosy_left=$1
-    echo "argosy: the run wrote a new checkpoint, so the job is requeued:" \
-        "restart $argosy_restart of $argosy_restarts"
-    until scontrol requeue "$SLURM_JOB_ID"; do
-        argosy_left=$((argosy_left - 5))
-        [ "$argosy_left" -gt 0 ] ||
-            stop "Slurm did not requeue the job; to requeue it: scontrol requeue $SLURM_JOB_ID" 7
+    set -- "$1" "$((argosy_restart + 1)) of $argosy_restarts"
+    echo "argosy: the run wrote a new checkpoint, so the job is requeued: restart $2"
+    until scontrol requeue "$argosy_job"; do
+        set -- "$(($1 - 5))"
+        [ "$1" -gt 0 ] || stop "Slurm did not requeue the job; to requeue it: scontrol requeue $argosy_job" 7
         sleep 5
     done
     exit 0

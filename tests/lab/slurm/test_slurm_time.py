@@ -69,6 +69,8 @@ def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
         desk.until_written(able, "saved")
         desk.cluster.sh("scontrol update nodename=node2 state=down reason=test", user="root")
         desk.until(lambda: "Restarts=1" in desk.sh(f"scontrol show job {unable}").stdout, "the job was not requeued")
+        told = desk.argosy("jobs", "show", unable).stdout
+        assert "was put back into the queue because" in told, told
         desk.cluster.sh("scontrol update nodename=node2 state=resume || true", user="root")  # it may be back
         assert desk.wait(unable) == "FAILED"
         assert "the last run wrote no new checkpoint" in desk.output(unable)
@@ -90,6 +92,7 @@ def test_a_job_that_is_cancelled_after_the_warning_stays_cancelled(
         desk.argosy("cancel", job)
         assert desk.wait(job) == "CANCELLED"
         assert "the job was stopped, so its script does not requeue it" in desk.output(job)
+        assert not list(desk.here.glob("c.txt.argosy-*"))
 
 
 def test_a_job_longer_than_its_time_limit_finishes_in_more_than_one_allocation(timed: Timed) -> None:

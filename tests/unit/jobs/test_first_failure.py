@@ -170,7 +170,9 @@ def test_only_the_last_run_of_a_requeued_job_counts() -> None:
     last = "srun: error: node2: task 3: Exited with exit code 42\n"
     assert find_first_failure(first + last) == RankEnd(3, "node2", 42)
     assert find_first_failure(first + last + "argosy: job 7 ended with code 42\n") == RankEnd(3, "node2", 42)
-    assert find_first_failure(first + "argosy: job 7 ended with code 9\n" + "argosy: job 7 ended with code 9\n") is None
+    assert (
+        find_first_failure(first + "argosy: job 7_2 ended with code 9\n" + "argosy: job 7 ended with code 9\n") is None
+    )
 
 
 def test_a_step_that_srun_was_asked_to_end_has_no_first_failure() -> None:

@@ -200,7 +200,7 @@ def test_a_name_of_several_living_jobs_cancels_none_and_lists_them(tmp_path: Pat
     session, _ = place(tmp_path, runner)
     with pytest.raises(UsageError, match="2 of your jobs have the name 'train'") as caught:
         cancel_jobs(session, ("8", "train"))
-    assert caught.value.evidence == "job 9 waits in the queue and runs\njob 7 runs"
+    assert caught.value.evidence == "job 9 runs and waits in the queue\njob 7 runs"
     assert caught.value.hint == "cancel one by its number: argosy cancel 9; or all of them: argosy cancel 9 7"
     assert not [each for each in runner.seen if each.argv[0] == "scancel"]
 

@@ -22,6 +22,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, T
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
+from argosy.core.store import write_text
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.sections import name_state
 from argosy.diagnostics.verify.verify import verify_job
@@ -31,9 +32,10 @@ from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
-from argosy.jobs.record import Submission, find_record, read_submission
+from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
+from argosy.launch.submit import write_record as write_record_of
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -395,6 +397,25 @@ def test_the_tasks_of_an_array_have_one_record_and_each_its_own_part_of_it(tmp_p
     assert (failed.code, well.code, well.first) == (3, 0, None)
 
 
+def test_tasks_are_shown_by_their_number_in_the_array_and_in_this_order(tmp_path: Path) -> None:
+    record = array_record(tmp_path)
+    (record / "ends").write_text("7 0 0 n1 10 20 7_10\n41 0 0 n1 10 20 7_2\n40 0 3 n2 10 20 7_1\n")
+    rows = "".join(array_row(task, "COMPLETED", tmp_path / task) for task in ("10", "2", "1"))
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rows, ""))]), "7")
+    assert [run.name for run in sort_runs(facts.runs)] == ["7_1", "7_2", "7_10"]
+    (record / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
+    for number in ("7", "40", "41"):
+        file = tmp_path / "logs" / number / "rank-0.log"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    files = tuple(str(tmp_path / "logs" / number / "rank-0.log") for number in ("40", "41", "7"))
+    heads = b"".join(read_output(replace(facts, outputs=files), rank=0)).decode().splitlines()
+    assert heads == [f"==> {file} of job 7_{task} <==" for file, task in zip(files, (1, 2, 10), strict=True)]
+    (record / "submitted.json").write_text('{"site": "lab"}')  # Argosy was killed before it had the number
+    (record / "ends").write_text("41 0 0 n1 10 20 7_2\n")
+    assert read_submission(record).job == "7"
+
+
 def test_a_task_that_slurm_forgot_is_found_by_the_number_that_the_accounting_has(tmp_path: Path) -> None:
     array_record(tmp_path)
     told = Reply(0, "7_0|COMPLETED|0:0|n2|40\n7_1|FAILED|1:0|n1|41\n", "")
@@ -459,6 +480,17 @@ def test_cancel_lists_cancelled_and_already_ended_jobs(tmp_path: Path) -> None:
         "job 3 has already ended: ended well",
         "job 7 has already ended: Slurm does not list it any more",
     )
+
+
+@pytest.mark.parametrize(("state", "kept"), [("PENDING", False), ("RUNNING", True)])
+def test_a_job_that_is_cancelled_before_its_restart_leaves_no_mark(tmp_path: Path, state: str, *, kept: bool) -> None:
+    record, mark = write_record(tmp_path, "/x.out"), tmp_path / "last.pt.argosy-7"
+    (record / "job.sh").write_text(f"main() {{\n    resume_from {tmp_path}/last.pt 5\n}}\n")
+    mark.touch()
+    job = Reply(0, f"JobId=7 JobName=train JobState={state} Restarts=1 NodeList=(null)\n", "")
+    runner = FakeRunner([(("scontrol",), job), (("scancel", "7"), Reply(0, "", ""))])
+    cancel_jobs(make_session(tmp_path, HOST, runner), ("7",))
+    assert mark.exists() is kept  # the script of a run removes it itself
 
 
 def test_nodes_of_several_array_tasks_are_not_listed(tmp_path: Path) -> None:
@@ -665,6 +697,55 @@ def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
     there = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(3, "", ""))]))
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == 3
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_full_disk_leaves_no_half_of_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    left = iter(range(number))
+
+    def write(path: Path, text: str) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_text(path, text)
+
+    monkeypatch.setattr("argosy.launch.submit.write_text", write)
+    there = make_session(tmp_path, HOST, FakeRunner([]))
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "#!/bin/sh\n", ("sbatch", "{script}"), ())
+    folder = there.paths.runs / "20260101-000000-000000-abcd"
+    with pytest.raises(CheckFailed, match="no space left on device") as caught:
+        write_record_of(replace(plan, attach="x\n"), folder, there)
+    assert "another folder with ARGOSY_STATE" in caught.value.hint
+    assert not folder.exists()
+
+
+def test_a_job_whose_number_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, text: str) -> None:
+        if '"7"' in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_text(path, text)
+
+    monkeypatch.setattr("argosy.jobs.record.write_text", write)
+    runner, reporter = FakeRunner([(("sbatch",), Reply(0, "7\n", ""))]), io.StringIO()
+    there = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(reporter))
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    folder = there.paths.runs / "20260101-000000-000000-abcd"
+    folder.mkdir(parents=True)
+    assert submit(plan, folder, there, profile="lab").job == "7"
+    assert "job 7 is submitted, but its number cannot be written to the record: no space left" in reporter.getvalue()
+    assert "ARGOSY_STATE" in reporter.getvalue()
+
+
+def test_a_cancelled_job_is_named_if_its_record_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path) + text)
+
+    write_record(tmp_path, "/x.out")
+    monkeypatch.setattr("argosy.jobs.record.write_text", write)
+    going = Reply(0, "JobId=7 JobName=train JobState=RUNNING NodeList=n1\n", "")
+    runner = FakeRunner([(("scontrol",), going), (("scancel", "7"), Reply(0, "", ""))])
+    assert cancel_jobs(make_session(tmp_path, HOST, runner), ("7",)) == ("job 7 is cancelled (train, it ran on n1)",)
 
 
 def test_the_verdict_of_an_array_names_all_failed_tasks(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.model import Choice
+from argosy.core.model import Bind, Choice, ContainerRequest
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch import notes
-from argosy.launch.notes import warn_before_submission
+from argosy.launch.model import LaunchRequest
+from argosy.launch.notes import missing_paths, warn_before_submission
 
 
 def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
@@ -38,3 +39,23 @@ def test_an_image_and_a_program_in_a_local_folder_are_warned_of(
     ]
     (warned,) = warn_before_submission(plan, str(tmp_path))
     assert warned.startswith(f"nodes may not see {tmp_path},")
+
+
+@pytest.mark.parametrize(
+    ("image", "binds", "workdir", "told"),
+    [
+        ("x.sif", ("/nope", "here"), "", ["--bind /nope"]),
+        ("x.sif", (), "/nope", []),  # the image may have it
+        ("x.sif", (), "out", ["--workdir out"]),
+        ("x.sif", (), "here", []),
+        ("bare:", ("/nope",), "/nope", ["--workdir /nope"]),  # nothing is mounted without a container
+    ],
+)
+def test_paths_that_this_machine_does_not_have_are_named_before_the_queue(
+    tmp_path: Path, image: str, binds: tuple[str, ...], workdir: str, told: list[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    container = ContainerRequest(binds=tuple(Bind(path, "/data") for path in binds), workdir=workdir)
+    request = LaunchRequest(image, ("true",), container=container)
+    ends = "does not exist on this machine: the job fails if its nodes do not have it either"
+    assert [*missing_paths(request, str(tmp_path))] == [f"{each} {ends}" for each in told]

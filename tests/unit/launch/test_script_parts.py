@@ -279,7 +279,7 @@ def test_a_chain_that_ends_at_a_time_limit_is_not_reported_as_finished(
 ) -> None:
     call = render_requeue(Resume(3, "/x", grace=20))
     values = f"argosy_warned={quote(warned)} argosy_restart={restart} argosy_restarts=3 argosy_stopped=''"
-    files = f"argosy_checkpoint=/x argosy_mark={tmp_path}/mark"
+    files = f"argosy_checkpoint=/x argosy_job=9 argosy_mark={tmp_path}/mark"
     saves = f"has_saved() {{ {saved}; }}"
     lines = "\n".join([*render_script_functions(call), saves, values, files, call, "exit 0"])
     ran = subprocess.run([shell, "-euc", lines], capture_output=True, text=True, check=False)
@@ -300,7 +300,7 @@ def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_it
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     call = render_requeue(Resume(3, "/x", grace=20))
-    values = f"argosy_warned=yes argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_mark={mark}"
+    values = f"argosy_warned=yes argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_job=9 argosy_mark={mark}"
     lines = "\n".join([*render_script_functions(call), "has_saved() { :; }", values, call, "exit 0"])
     there = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
     ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=False)
@@ -330,7 +330,7 @@ def test_a_job_that_is_cancelled_after_the_warning_does_not_requeue_itself(
     """Slurm sends TERM in both cases; the reasons were read in such jobs of Slurm 24.11."""
     call = render_requeue(Resume(3, "/x", grace=20))
     slurm = f'scontrol() {{ echo "$*: JobState=COMPLETING Reason={reason} Dependency=(null)"; }}'
-    values = "argosy_warned=yes argosy_restart=0 argosy_restarts=3 argosy_stopped=yes argosy_mark=/x/mark"
+    values = "argosy_warned=yes argosy_restart=0 argosy_restarts=3 argosy_stopped=yes argosy_job=9 argosy_mark=/x/mark"
     lines = "\n".join([*render_script_functions(call), slurm, "has_saved() { :; }", values, call])
     there = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}
     ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=True)
@@ -347,10 +347,47 @@ def test_a_job_that_slurm_preempts_keeps_its_mark_for_the_next_run(
     mark.touch()
     call = render_requeue(Resume(3, "/x", grace=20))
     told = f"scontrol() {{ echo '   PreemptEligibleTime=2026-11-28T13:35:33 PreemptTime={time}'; }}"
-    values = f"argosy_warned='' argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_mark={mark}"
+    values = f"argosy_warned='' argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_job=9 argosy_mark={mark}"
     lines = "\n".join([*render_script_functions(call), told, values, call])
     subprocess.run([shell, "-euc", lines], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}, check=True)
     assert mark.exists() is kept
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("Requeue=1 Restarts=1 BatchFlag=1", False),  # cancelled, or at the time limit
+        ("Requeue=1 Restarts=2 BatchFlag=1", True),  # requeued: a node was lost, or an operator did it
+        ("Requeue=1 Restarts=1 BatchFlag=1\n   PreemptTime=2026-11-28T13:35:38", True),  # in its grace time
+        ("", True),  # the controller does not answer
+    ],
+)
+def test_the_mark_of_a_stopped_job_stays_only_for_a_next_run(
+    shell: str, told: str, *, kept: bool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    call = render_requeue(Resume(3, "/x", grace=20))
+    slurm = f'scontrol() {{ [ "$3" = 9 ] || exit 9; echo {quote(f"   {told} Reboot=0")}; }}'
+    values = f"argosy_warned='' argosy_restart=1 argosy_restarts=3 argosy_stopped=yes argosy_job=9 argosy_mark={mark}"
+    lines = "\n".join([*render_script_functions(call), slurm, values, call])
+    subprocess.run([shell, "-euc", lines], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}, check=True)
+    assert mark.exists() is kept
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_the_last_task_of_an_array_requeues_only_itself(shell: str, tmp_path: Path) -> None:
+    """Its SLURM_JOB_ID is the number of the array: Slurm 24.11 would requeue all tasks, also those that ended."""
+    resume = Resume(3, f"{tmp_path}/c.pt", grace=20)
+    calls = [*render_resume_check(resume), "argosy_warned=yes", render_requeue(resume)]
+    told = 'scontrol() { echo "$*"; }\nhas_saved() { :; }'
+    lines = "\n".join([*render_script_functions("\n".join(calls)), told, *calls])
+    array = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"}
+    there = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9", **array}
+    ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "requeue 9_3"
+    assert (tmp_path / "c.pt.argosy-9").exists()
 
 
 # Submitting

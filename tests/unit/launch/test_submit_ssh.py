@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.model import Bind, ContainerRequest
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
@@ -22,8 +22,9 @@ from argosy.core.ssh import MARK, OverSsh, Remote, parse_remote, render_file, re
 from argosy.images.send import fetch_bytes
 from argosy.jobs.remote_record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.model import LaunchRequest
-from argosy.launch.submit_ssh import remote_path, with_remote_paths
+from argosy.launch.submit_ssh import launch_by_ssh, remote_path, with_remote_paths
 from argosy.slurm.sbatch import JobOptions
+from tests.unit.machines import make_host, make_session
 
 PATH = {"PATH": os.environ["PATH"]}
 
@@ -178,3 +179,24 @@ def test_a_jobs_files_are_copied_and_its_output_grows(tmp_path: Path) -> None:
     output.write_bytes(b"anew\n")
     copied(far, record, str(output))
     assert copy.read_bytes() == b"anew\n", "a file that is shorter was begun anew"
+
+
+@pytest.mark.parametrize(("error", "is_kept"), [("Invalid partition", False), ("Socket timed out", True)])
+def test_the_record_of_a_refused_job_is_removed_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, *, is_kept: bool
+) -> None:
+    far, here = tmp_path / "far", tmp_path / "here"
+    (far / "bin").mkdir(parents=True)
+    here.mkdir()
+    for name, text in {"sbatch": f"echo 'sbatch: error: {error}' >&2; exit 1", "squeue": ":"}.items():
+        (far / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (far / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{far}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("ARGOSY_STATE", str(far / "state"))
+    (here / "lab.toml").write_text('name = "lab"\ntitle = "lab"\nscheduler = "slurm"\n')
+    session = make_session(here, make_host(cwd=str(here)), NearSsh(far))
+    request = LaunchRequest("bare:", ("true",), site=str(here / "lab.toml"), options=JobOptions(time="5"))
+    with pytest.raises(ArgosyError, match="sbatch|Slurm|partition"):
+        launch_by_ssh(request, session, Remote("far"))
+    kept = (len([*session.paths.runs.glob("*")]), len([*(far / "state" / "runs").glob("*")]))
+    assert kept == ((1, 1) if is_kept else (0, 0))

@@ -31,6 +31,7 @@ from argosy.slurm.queries import (
     parse_squeue,
     plan_squeue,
     plan_squeue_scripts,
+    sort_tasks,
 )
 from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
 from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
@@ -350,3 +351,9 @@ def test_the_limits_of_the_qos_of_a_partition_are_listed() -> None:
 def test_jobs_in_hidden_partitions_are_listed() -> None:
     assert "--all" in plan_squeue()
     assert "--all" in plan_squeue_scripts("ada")
+
+
+def test_tasks_are_listed_by_number_where_their_array_was_first() -> None:
+    ids = ("60_[3-5%2]", "9", "60_10", "60_2", "8+1", "60_1")
+    rows = parse_squeue("".join(f"{each}|RUNNING|None|N/A|1|0:01|1:00|main|n1|train\n" for each in ids))
+    assert [row.id for row in sort_tasks(rows)] == ["60_1", "60_2", "60_[3-5%2]", "60_10", "9", "8+1"]

@@ -90,7 +90,7 @@ def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Event]:
 def _name(job: str, restart: int, runs: Sequence[Run]) -> str:
     """Return which run an event belongs to if there are several: the restart, or the job of an array's task."""
     if len({each.job for each in runs}) > 1:
-        return f"job {job} "
+        return f"job {next((each.name for each in runs if each.job == job), job)} "
     return f"run {restart + 1} " if restart or len(runs) > 1 else ""
 
 

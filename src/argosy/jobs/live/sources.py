@@ -22,6 +22,7 @@ from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
+from argosy.jobs.requeue import describe_requeue
 from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, describe_state
 
 LONGEST_LINE = 400
@@ -80,6 +81,7 @@ class SlurmJob:
         self._logs = str(plan.get("logs") or "")
         self._step_options = tuple(plan.get("step_options", ()))
         self.output = OutputWatch(facts.output, None)
+        self._requeue = (0, "")
 
     def ask(self, view: JobView) -> JobView:
         """Ask Slurm for the state of the job; while it waits, also for the expected start."""
@@ -88,7 +90,8 @@ class SlurmJob:
             name = view.name or self._name
             return replace(view, name=name, kind=ENDED, meaning=facts.meaning, code=facts.code, problem="")
         if facts.kind == WAITING or facts.state in HALTED:
-            return replace(view, name=self._name, kind=WAITING, meaning=describe_waiting(facts), problem="")
+            meaning = "; ".join(filter(None, (describe_waiting(facts), self._describe_requeue(facts))))
+            return replace(view, name=self._name, kind=WAITING, meaning=meaning, problem="")
         row = ask_job(self.session, facts.id)
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
@@ -97,6 +100,12 @@ class SlurmJob:
             self.output.folder = Path(self._logs, row["JobId"]) if self._logs else None
         name = row.get("JobName", self._name)
         return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")
+
+    def _describe_requeue(self, facts: JobFacts) -> str:
+        """Describe the last requeue of the job; a cause that Slurm is asked for stays until the next one."""
+        if facts.restarts != self._requeue[0]:
+            self._requeue = facts.restarts, describe_requeue(self._here, facts)
+        return self._requeue[1]
 
 
 class LocalRun:

@@ -248,7 +248,8 @@ def _end(facts: SlurmFacts) -> Iterator[str]:
     if facts.resume:
         yield render_requeue(facts.resume)
     # Other jobs may depend on the exit code of the ranks.
-    yield '[ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"'
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if facts.options.array else "$SLURM_JOB_ID"
+    yield f'[ "$argosy_code" -eq 0 ] || stop "job {job} ended with code $argosy_code" "$argosy_code"'
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:

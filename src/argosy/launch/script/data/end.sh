@@ -2,11 +2,12 @@
 # At the end of each run of the job: record it, print the rank that failed first, and a verdict on the run.
 # Arguments: the run's exit code, and the number of ranks that it should have.  See also 'argosy verify JOB'.
 set -u
+task=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 code=$1 wanted=$2 record=${0%/*} restart=${SLURM_RESTART_COUNT:-0}
 cores='@CORES@'
 gpus=@GPUS@
-printf '%s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODELIST" \
-    "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" >> "$record/ends"
+printf '%s %s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODELIST" \
+    "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" "$task" >> "$record/ends"
 
 output=$(readlink "/proc/$$/fd/2")
 # A program may leave its last line open, for example a progress bar.
@@ -18,7 +19,7 @@ output=$(readlink "/proc/$$/fd/2")
         for (i = 1; i <= n; i++) { split(list[i], pair, "="); signal[pair[1]] = pair[2] }
     }
     # The job script printed this at the end of a run: the lines before belong to an earlier run.
-    /^argosy: (the run wrote a new checkpoint|job [0-9]+ ended)/ { first = ""; best = ""; others = 0 }
+    /^argosy: (the run wrote a new checkpoint|job [0-9_]+ ended)/ { first = ""; best = ""; others = 0 }
     # From here on, Slurm ends the remaining ranks with signals.
     /srun: (.*_step_signal: )?(Terminating|forcing|Job step aborted)|CANCELLED AT / { others = 1 }
     /Root Cause \(first observed failure\)/ { root = 1 }
