@@ -68,7 +68,7 @@ def missing_paths(request: LaunchRequest, cwd: str) -> Iterator[str]:
     for option, paths in given.items():
         for path in paths:
             if not os.path.lexists(PurePosixPath(cwd, path)):
-                yield f"{option} {path} does not exist on this machine: the job fails if its nodes do not have it either"
+                yield f"{option} {path} does not exist on this machine: the job fails if its nodes lack it, too"
 
 
 def _is_of_a_node(path: str) -> bool:

@@ -57,5 +57,5 @@ def test_paths_that_this_machine_does_not_have_are_named_before_the_queue(
     (tmp_path / "here").mkdir()
     container = ContainerRequest(binds=tuple(Bind(path, "/data") for path in binds), workdir=workdir)
     request = LaunchRequest(image, ("true",), container=container)
-    ends = "does not exist on this machine: the job fails if its nodes do not have it either"
+    ends = "does not exist on this machine: the job fails if its nodes lack it, too"
     assert [*missing_paths(request, str(tmp_path))] == [f"{each} {ends}" for each in told]

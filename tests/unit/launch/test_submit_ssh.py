@@ -196,7 +196,7 @@ def test_the_record_of_a_refused_job_is_removed_on_both_sides(
     (here / "lab.toml").write_text('name = "lab"\ntitle = "lab"\nscheduler = "slurm"\n')
     session = make_session(here, make_host(cwd=str(here)), NearSsh(far))
     request = LaunchRequest("bare:", ("true",), site=str(here / "lab.toml"), options=JobOptions(time="5"))
-    with pytest.raises(ArgosyError, match="sbatch|Slurm|partition"):
+    with pytest.raises(ArgosyError, match=r"sbatch|Slurm|partition"):
         launch_by_ssh(request, session, Remote("far"))
     kept = (len([*session.paths.runs.glob("*")]), len([*(far / "state" / "runs").glob("*")]))
     assert kept == ((1, 1) if is_kept else (0, 0))
