@@ -10,7 +10,7 @@ NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 PMIX = """\
 A requested component was not found, or was unable to be opened.  This
-PMIX stopped checking at the first component that it did not find.
+PMIx stopped checking at the first component that it did not find.
 
 Host: n1
 Framework: psec
@@ -166,7 +166,7 @@ CAUSES = [
         "apt-key-gnupg",
         "E: gnupg, gnupg2 and gnupg1 do not seem to be installed, but one of them is required for this operation",
     ),
-    ("pmix-component", PMIX),
+    ("pmix-component", PMIX + "It looks like MPI_INIT failed"),
     ("libdevice", "  (0) Not found: ./bin/ptxas not found"),
     ("ray-resources", " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups"),
     ("json-broken", "Exception: expected value at line 1 column 1"),
@@ -732,7 +732,7 @@ CAUSES = [
     ("certificates", "curl: (35) error:1408F10B:SSL routines:ssl3_get_record:wrong version number"),
     ("gpu-libraries-not-loaded", "RuntimeError: Unable to load cuSPARSE. Is it installed?"),
     ("script-path-missing", "/usr/bin/enroot: line 111: /usr/lib/enroot/common.sh: No such file or directory"),
-    ("command-missing", "bash: nvidia-smi: command not found"),
+    ("gpu-tool-missing", "bash: nvidia-smi: command not found"),
     ("gpu-memory", f"{NCCL}Cuda failure 2 'out of memory'"),
     ("gpu-memory", f"{NCCL}Failed to CUDA calloc 6291456 bytes"),
     ("gpu-memory", "E cuda_driver.cc:55] failed to alloc 8589934592 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
@@ -883,6 +883,35 @@ CAUSES = [
         "pmix-of-slurm",
         "slurmstepd: error: mpi/pmix_v4: pmixp_coll_ring_check: n1 [0]: x.c:614: 0x1: collective timeout seq=1",
     ),
+    ("hangup", "WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers"),
+    ("slurm-controller", "sbatch: error: Batch job submission failed: Unexpected message received"),
+    ("slurm-controller", "sbatch: error: Batch job submission failed: Transport endpoint is not connected"),
+    (
+        "ofi-no-gpu",
+        "ofi_listen Line: 908: NET/OFI Incorrect device ID 0 provided. Correct values are from 0 to -2",
+    ),
+    ("ofi-plugin-no-provider", "WARN: Function: find_ofi_provider Line: 543: NET/OFI Couldn't find any optimal provider"),
+    (
+        "nccl-gave-up",
+        "n1: Test NCCL failure common.cu:959 'internal error - please report this issue'",
+    ),
+    (
+        "no-grad-needed",
+        "RuntimeError: tensors.size() > 0 INTERNAL ASSERT FAILED at c10d/reducer.cpp:672",
+    ),
+    (
+        "model-not-on-device",
+        (
+            "AssertionError: DistributedDataParallel device_ids and output_device arguments only work\n"
+            "with single-device CUDA modules, but got device_ids [0], output_device 0, and\n"
+            "module parameters {device(type='cuda', index=0), device(type='cpu')}."
+        ),
+    ),
+    ("hip-runtime-missing", "clang: error: cannot find HIP version file; provide its path via '--rocm-path'"),
+    ("gpu-tool-missing", "run.sh: line 4: rocm-smi: command not found"),
+    ("parsl-submission-slow", "subprocess.TimeoutExpired: Command 'sbatch a.submit' timed out after 10 seconds"),
+    ("link-object-missing", "/usr/bin/ld: cannot find build/csrc/adam/multi_tensor.o: No such file or directory"),
+    ("port-in-use", "RuntimeError: Address already in use (os error 98)"),
     ("slurm-virtual-memory", "slurmstepd: error: Job 7 exceeded virtual memory limit (420 > 419), being killed"),
     ("node-memory", "slurmstepd: error: Step 7.0 exceeded memory limit (4200000 > 4194304), being killed"),
     ("slurm-gpu-device", "slurmd: error: Waiting for gres.conf file /dev/nvidia0"),
