@@ -890,7 +890,10 @@ CAUSES = [
         "ofi-no-gpu",
         "ofi_listen Line: 908: NET/OFI Incorrect device ID 0 provided. Correct values are from 0 to -2",
     ),
-    ("ofi-plugin-no-provider", "WARN: Function: find_ofi_provider Line: 543: NET/OFI Couldn't find any optimal provider"),
+    (
+        "ofi-plugin-no-provider",
+        "WARN: Function: find_ofi_provider Line: 543: NET/OFI Couldn't find any optimal provider",
+    ),
     (
         "nccl-gave-up",
         "n1: Test NCCL failure common.cu:959 'internal error - please report this issue'",
