@@ -121,6 +121,18 @@ def test_a_function_used_only_in_its_module_begins_with_an_underscore() -> None:
                 assert users[node.name] > 1, f"{path}: {node.name}"
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    """A search for the name of a record finds one record; the programs that run in images are read alone."""
+    names = Counter(
+        node.name
+        for path in modules()
+        if path not in RUN_IN_IMAGES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, number in names.items() if number > 1] == []
+
+
 def test_functions_that_raise_refuse_and_those_that_check_return() -> None:
     for path in modules():
         for node in nodes_of(path):
