@@ -60,7 +60,7 @@ def explain_uv(
     text = reply.stderr
     if wrong := _explain_one_package(text):
         return wrong
-    about_git = advise_on_git(text, settings)
+    about_git = advise_on_git(text, settings, lambda: build_container.ask("git", "--version").code == 0)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
         hint = about_git or "check the address, the revision, the network, and your permission to read the repository"
