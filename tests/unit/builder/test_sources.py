@@ -179,6 +179,17 @@ def test_a_folder_without_a_repository_is_not_blamed_on_the_base(tmp_path: Path)
     assert "has no .git folder" in advise_on_git(text, UvSettings(), lambda: True)
 
 
+def test_a_long_failure_of_a_build_shows_its_beginning_and_its_end(tmp_path: Path) -> None:
+    frames = "".join(f"  File line-{number}\n" for number in range(100))
+    text = failed_build(tmp_path).replace("LookupError", f"{frames}LookupError")
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    lines = error.evidence.splitlines()
+    assert len(lines) == 40
+    assert lines[0].startswith("Failed to build `p1 @")
+    assert "unable to detect version" in lines[-1]
+    assert "…" in lines
+
+
 @pytest.mark.parametrize(
     ("said", "variable"),
     [

@@ -25,7 +25,8 @@ from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
 
 NO_SETTINGS = UvSettings()
-MOST_OF_A_BUILD = 40
+FIRST_OF_A_BUILD, LAST_OF_A_BUILD = 10, 29
+"""Lines of a failed build that an error shows: the package and the failed call come first, the cause mostly last."""
 MOST_LINES = 8
 NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
@@ -69,7 +70,7 @@ def explain_uv(
         lacks = "ModuleNotFoundError" in text
         return ToolFailed(
             f"cannot build {built[1]}, which has no wheel for this base",
-            evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
+            evidence=_shorten_build(text[built.start() :].strip()),
             hint=about_git
             or "use a version that has a wheel, or a base with the Python, compilers and libraries that the build needs"
             + (f"; if it needs packages of the image: --no-build-isolation {_bare(built[1])}" if lacks else ""),
@@ -82,6 +83,14 @@ def explain_uv(
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; if the nodes have no network, build on a login node"
     return error
+
+
+def _shorten_build(text: str) -> str:
+    """Return the first and the last lines of the output of a build."""
+    lines = text.splitlines()
+    if len(lines) > FIRST_OF_A_BUILD + 1 + LAST_OF_A_BUILD:
+        lines[FIRST_OF_A_BUILD:-LAST_OF_A_BUILD] = ["…"]
+    return "\n".join(lines)
 
 
 def mentioned_names(text: str) -> set[str]:
