@@ -191,7 +191,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
     In a lock, the names select some of its environments.
     """
     head, bracket, rest = path.partition("[")
-    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or _lock_kind(Path(head).name)):
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or lock_kind(Path(head).name)):
         return path, ()
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
@@ -199,7 +199,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
 def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
     """Read a lock of another tool; return None for any other file."""
     name = Path(path).name
-    kind = _lock_kind(name)
+    kind = lock_kind(name)
     if kind is None and (not name.endswith(MAYBE_LOCKS) or name == "uv.lock" or not (reading.cwd / path).is_file()):
         return None
     text, source = _read_text(path, reading)
@@ -243,7 +243,8 @@ def _usual_names() -> tuple[str, ...]:
     return ("environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml", *(kind.name for kind in LOCKS))
 
 
-def _lock_kind(name: str) -> LockKind | None:
+def lock_kind(name: str) -> LockKind | None:
+    """Return the kind of a lock of another tool by its name; None for other files, and for a ``uv.lock``."""
     return next((kind for kind in LOCKS if re.fullmatch(kind.pattern or re.escape(kind.name), name)), None)
 
 
