@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import UV_INSIDE, BuildContainer
+from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.sources import advise_on_git
-from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
+from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed, UsageError
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
@@ -46,6 +46,10 @@ WHEELS_ONLY = re.compile(
 )
 
 
+UNREADABLE = re.compile(
+    r"Couldn't parse requirement in `(?P<file>[^`]+)` at position (?P<at>\d+)\n(?P<why>.*)", re.DOTALL
+)
+
 OF_PYTHON = "is a part of Python itself"
 
 
@@ -59,7 +63,7 @@ def explain_uv(
 ) -> ArgosyError:
     """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
-    if wrong := _explain_one_package(text):
+    if wrong := _explain_one_package(text) or _explain_unreadable(build_container, text):
         return wrong
     about_git = advise_on_git(text, settings, lambda: build_container.ask("git", "--version").code == 0)
     if "Git operation failed" in text:
@@ -151,6 +155,26 @@ def _explain_one_package(text: str) -> WrongFile | None:
             hint="the file was replaced, or may have been tampered with: find out why before you change the hash",
         )
     return None
+
+
+def _explain_unreadable(build_container: BuildContainer, text: str) -> UsageError | None:
+    """Return the error for a line that uv cannot read, with its place in the user's file.
+
+    The comment above each line of the file that uv reads has that place.
+    """
+    found = UNREADABLE.search(text)
+    folder = next((bind.source for bind in build_container.binds if bind.target == WORK_INSIDE), "") if found else ""
+    if found is None or not folder or not Path(found["file"]).is_relative_to(WORK_INSIDE):
+        return None
+    read = Path(folder, Path(found["file"]).relative_to(WORK_INSIDE)).read_bytes()
+    before, rest = (part.decode(errors="replace") for part in (read[: int(found["at"])], read[int(found["at"]) :]))
+    places = [line.removeprefix("# ") for line in before.splitlines() if line.startswith("# ")]
+    line = redact(" ".join(next(iter(rest.splitlines()), "").split()))
+    return UsageError(
+        "invalid requirement",
+        evidence=f"{places[-1] if places else 'a requirement'}: {line}\n{redact(found['why'].rstrip())}",
+        hint="correct the line: uv, which installs the packages, cannot read it",
+    )
 
 
 @contextmanager
