@@ -174,6 +174,10 @@ def test_a_folder_without_a_repository_is_not_blamed_on_the_base(tmp_path: Path)
         assert advice.startswith(f"{tmp_path / 'from an archive'} has no .git folder")
         assert "clone the repository" in advice
         assert "export SETUPTOOLS_SCM_PRETEND_VERSION=VERSION" in advice
+    named = advise_on_git(f"{text} Set SETUPTOOLS_SCM_PRETEND_VERSION_FOR_P1 or", UvSettings())
+    assert "export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_P1=VERSION" in named
+    named = advise_on_git(f"{text} the SETUPTOOLS_SCM_PRETEND_VERSION_FOR_<DIST> form cannot match", UvSettings())
+    assert "export SETUPTOOLS_SCM_PRETEND_VERSION=VERSION" in named
     (tmp_path / ".git").mkdir()  # the root of a workspace
     assert advise_on_git(text, UvSettings(), lambda: False).startswith("the base has no git")
     assert "has no .git folder" in advise_on_git(text, UvSettings(), lambda: True)

@@ -251,7 +251,10 @@ def _advise_on_version(text: str, variable: str, has_git: Callable[[], bool]) ->
     folder = Path(unquote(urlsplit(built[1]).path)) if built else None
     if folder and any((each / ".git").is_dir() for each in (folder, *folder.parents)) and not has_git():
         return USE_GIT
-    by_hand = f", or set its version: export {variable}=VERSION" if variable else ""
+    # The variable of one package does not change the versions of others that are built, too.
+    own = re.search(r"\bSETUPTOOLS_SCM_PRETEND_VERSION_FOR_\w+", text)
+    name = own[0] if own and not own[0].endswith("_FOR_") else variable
+    by_hand = f", or set its version: export {name}=VERSION" if name else ""
     return (
         f"{folder or 'the source'} has no .git folder, from which its build gets the version: clone the repository "
         f"instead of unpacking an archive of it, install the release from the index (NAME==VERSION){by_hand}"
