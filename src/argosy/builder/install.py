@@ -36,6 +36,7 @@ from argosy.builder.python.packages import (
     write_entry_point_shims,
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
+from argosy.builder.python.sources import set_versions
 from argosy.builder.python.torch_index import Target, refuse_torch_in_image
 from argosy.builder.python.uv_output import naming_package
 from argosy.builder.records import BuildRequest
@@ -161,7 +162,10 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
         container.session.paths.cache,
         job.base.digest,
         (container.uv, packer_version(container.session)),
-        (*build_options(installer.settings.arguments), *exempt, installer.activated, torch),
+        (
+            *(*build_options(installer.settings.arguments), *set_versions(installer.settings)),
+            *(*exempt, installer.activated, torch),
+        ),
         job.request.site,
     )
     wheels = find_wheels(pins, cache)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import Requirement
 
 from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
-from argosy.builder.bases.choose import other_bases
+from argosy.builder.bases.choose import needs_python, other_bases
 from argosy.builder.bases.debian import debian_file, is_known, parse_debian, refuse_without_mmdebstrap
 from argosy.builder.bases.engines import describe_expected_engine
 from argosy.builder.bundle import BASE
@@ -28,10 +30,11 @@ from argosy.core.shell import quote
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
 from argosy.images.registry.references import is_reference
-from argosy.recipes.merge import refuse_other_python
+from argosy.recipes.merge import PYTHON_OF_DEBIAN, refuse_other_python
 from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import Project, words
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.read import lock_kind
+from argosy.recipes.recipe import CondaPin, PipKind, PipLine, Recipe
 from argosy.sites.load import sites_here
 
 
@@ -50,7 +53,7 @@ class BuildPreview(msgspec.Struct, frozen=True):
     conda: tuple[str, ...]
     """Packages that are requested by name, or listed in the lock."""
     locked: bool
-    """Whether versions are fixed already."""
+    """Whether the versions of all packages are fixed already."""
     backend: str
     """The first build backend that is tried, and why."""
     work: str
@@ -66,6 +69,8 @@ class BuildPreview(msgspec.Struct, frozen=True):
     """Slurm options of a build on a compute node; empty for a build on this machine."""
     notes: tuple[str, ...] = ()
     """Warnings about the input."""
+    versions: str = ""
+    """The origin of the versions of the packages, for example ``as locked by uv.lock``."""
     steps: tuple[str, ...] = ()
     """The stages and steps of the project file, in the order in which they run."""
 
@@ -101,6 +106,7 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool) -> BuildPre
     backend, work = plan.backends[0], session.work_parent()
     size, how = _describe_base(plan, session, here=here)
     pip, conda = _requested_names(inputs)
+    locked, versions = _describe_versions(inputs)
     return BuildPreview(
         output=str(request.output) if request.output != NO_PATH else "",
         form=request.form.value,
@@ -109,7 +115,8 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool) -> BuildPre
         base_how=how,
         pip=pip,
         conda=conda,
-        locked=inputs.lock is not None or _is_locked(recipe),
+        locked=locked,
+        versions=versions,
         backend=f"{backend.value}: {backend.why}",
         work=str(work),
         work_free=_free(work),
@@ -207,11 +214,14 @@ def _refuse_other_python(recipe: Recipe, file: Path) -> None:
 def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:
     """Return the size of a Debian in the cache, or how it is created or what replaces it."""
     base = plan.inputs.base
+    suite, _ = parse_debian(base, session.host.environment)
+    made_here = not here or "mmdebstrap" in session.host.programs
     file = debian_file(base, session, plan.needs)
+    if made_here or file.is_file():
+        _refuse_python_of_debian(plan.inputs, suite)
     if file.is_file():
         return file.stat().st_size, f"{render_size(file.stat().st_size)}, in the cache"
-    suite, _ = parse_debian(base, session.host.environment)
-    if here and "mmdebstrap" not in session.host.programs:
+    if not made_here:
         if not plan.request.default_base:
             refuse_without_mmdebstrap(suite, session)
         others = other_bases(sites_here(session.host), plan.needs)
@@ -219,10 +229,52 @@ def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[
     return 0, "created first" if is_known(suite) else f"created first, if the suite {suite} exists"
 
 
-def _is_locked(recipe: Recipe) -> bool:
-    """Return whether the lock of another tool fixes all versions."""
-    hashed = all(line.hashes for line in recipe.pip)
-    return bool(recipe.pip or recipe.conda_pins) and hashed and not recipe.conda
+def _refuse_python_of_debian(inputs: BuildInputs, suite: str) -> None:
+    """Refuse another Python than that of a Debian, as the build does, unless conda installs the Python.
+
+    Raises
+    ------
+    CheckFailed
+        If the recipe requires another Python.
+    """
+    recipe, found = inputs.recipe, PYTHON_OF_DEBIAN.get(suite, "")
+    if recipe.python and found and needs_python(recipe) and not (recipe.interpreter or inputs.lock):
+        refuse_other_python(recipe.python, found, recipe.python_where)
+
+
+def _describe_versions(inputs: BuildInputs) -> tuple[bool, str]:
+    """Return whether the versions of all packages are fixed, and where they come from."""
+    recipe, packages = inputs.recipe, [line for line in inputs.recipe.pip if line.kind is PipKind.INDEX]
+    if inputs.lock is not None:
+        return True, "as locked"
+    if (recipe.pip or recipe.conda_pins) and not recipe.conda:
+        locks = [line for line in (*recipe.constraints, *recipe.overrides) if _is_lock(line.where.file)]
+        if all(line.hashes for line in recipe.pip):
+            return True, f"as locked by {_name_files((*recipe.pip, *recipe.conda_pins))}"
+        if packages and {line.name for line in packages} <= {line.name for line in locks}:
+            return True, f"as locked by {_name_files((*locks, *recipe.conda_pins))}"
+        pins = {line.name: line for line in (*recipe.constraints, *recipe.pip) if _is_pinned(line)}
+        if packages and all(line.name in pins or line.kind is PipKind.LOCAL for line in recipe.pip):
+            used = [pins[line.name] for line in recipe.pip if line.name in pins]
+            return False, f"pinned by {_name_files(used)}, other dependencies as the build chooses"
+    return False, "the build chooses versions"
+
+
+def _is_lock(file: str) -> bool:
+    name = Path(file).name
+    return name == "uv.lock" or lock_kind(name) is not None
+
+
+def _is_pinned(line: PipLine) -> bool:
+    """Return whether a line fixes a version: of an index, in an archive, or of a repository."""
+    if line.kind is not PipKind.INDEX:
+        return line.kind is PipKind.URL or re.search(r"@[0-9a-f]{40}\b", line.spec) is not None
+    limits = tuple(Requirement(line.spec).specifier)
+    return len(limits) == 1 and limits[0].operator in {"==", "==="} and "*" not in limits[0].version
+
+
+def _name_files(lines: Iterable[PipLine | CondaPin]) -> str:
+    return " and ".join(dict.fromkeys(Path(line.where.file).name for line in lines))
 
 
 def _explain_python(recipe: Recipe) -> Iterator[str]:
@@ -254,11 +306,14 @@ def _describe_work(preview: BuildPreview) -> str:
 
 def render_preview(preview: BuildPreview) -> str:
     """Render a preview as text."""
-    how = "as locked" if preview.locked else "the build chooses versions"
     names = (*preview.conda, *preview.pip)
     more = f" and {len(names) - MAX_NAMED_PACKAGES} more" if len(names) > MAX_NAMED_PACKAGES else ""
     listed = f"{', '.join(names[:MAX_NAMED_PACKAGES])}{more}"
-    counts = f"{len(preview.conda)} from conda, {len(preview.pip)} from pip, {how}: {listed}" if names else "none"
+    counts = (
+        f"{len(preview.conda)} from conda, {len(preview.pip)} from pip, {preview.versions}: {listed}"
+        if names
+        else "none"
+    )
     base = f"{render_size(preview.base_bytes)} for the base, more for" if preview.base_bytes else "the base and"
     return "\n".join(
         (

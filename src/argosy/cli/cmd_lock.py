@@ -44,6 +44,9 @@ def lock(
 ) -> None:  # fmt: skip
     """Resolve versions once and write them to a lock file, each package with its hash, and the digest of the base.
 
+    All packages are downloaded and installed into a work folder, because the lock also has the digest of the contents.
+    They stay in the cache for the build.
+
     Without SOURCES, Argosy locks the project file argosy.toml of this folder, including its steps. 'argosy build
     --locked' builds from a lock: the same lock and base give the same contents.
 

@@ -8,7 +8,8 @@ Sources: "pyproject.toml specification" and "Dependency Groups" of the Python pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,19 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
-from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipes.recipe import (
+    Asked,
+    Include,
+    Note,
+    Part,
+    PipIndex,
+    PipKind,
+    PipLine,
+    PipOption,
+    Recipe,
+    Where,
+    bad_line,
+)
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder
 from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups
@@ -130,6 +143,21 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     )
 
 
+def without_needless_notes(recipe: Recipe, cwd: Path) -> Recipe:
+    """Leave out the note `NOT_INSTALLED` for a project that a line of another file installs."""
+    installed = {line.path for line in recipe.pip if line.kind is PipKind.LOCAL}
+    kept = (
+        note
+        for note in recipe.notes
+        if note.text != NOT_INSTALLED or note.where is None or not _is_in(cwd / note.where.file, installed)
+    )
+    return replace(recipe, notes=tuple(kept))
+
+
+def _is_in(file: Path, folders: Container[str]) -> bool:
+    return str(file.parent.resolve()) in folders
+
+
 def _note_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
     """Yield a note for packages whose extra build requirements (mostly torch) are ignored."""
     more = {canonicalize_name(name): name for name in here.uv.get("extra-build-dependencies") or ()}
@@ -160,7 +188,10 @@ def _hint_for_tool(here: _Project) -> str:
         return "pass the pixi.lock that 'pixi lock' writes"
     if here.table("tool", "poetry"):
         return "pass the poetry.lock that 'poetry lock' writes"
-    return "list the packages in a requirements.txt; if the folder has a setup.py, the line ./ adds its project"
+    return (
+        "list the packages in a requirements.txt; if the folder has a setup.py or a setup.cfg, the line ./ in a "
+        "requirements.txt adds its project"
+    )
 
 
 def _lines(texts: Iterable[str], here: _Project) -> list[PipLine]:

@@ -21,7 +21,7 @@ from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
-from argosy.recipes.pyproject import parse_pyproject
+from argosy.recipes.pyproject import parse_pyproject, without_needless_notes
 from argosy.recipes.recipe import (
     Entry,
     Include,
@@ -59,7 +59,8 @@ NOT_YET = {
     "Pipfile": "pipenv projects: pass the Pipfile.lock that 'pipenv lock' writes",
     "pdm.lock": "locks of PDM: pass the requirements.txt that 'pdm export -o requirements.txt' writes",
     "setup.py": "setup.py as a list of packages: write the folder, for example ./, into a requirements.txt",
-    "setup.cfg": "setup.cfg as a list of packages: write the folder, for example ./, into a requirements.txt",
+    "setup.cfg": "setup.cfg as a list of packages: write the folder, for example ./, into a requirements.txt; it also "
+    "needs a pyproject.toml or a setup.py",
 }
 """Files of other tools that are not supported, each with a hint."""
 
@@ -98,7 +99,7 @@ def read_recipe(
     parts = [_read_part(path, reading) for path in paths]
     if not parts:
         raise UsageError("no environment file was given", hint=f"supported: {UNDERSTOOD}")
-    return merge_parts(parts)
+    return without_needless_notes(merge_parts(parts), reading.cwd)
 
 
 def find_environment_file(folder: Path) -> str:
@@ -124,10 +125,11 @@ def _read_part(path: str, reading: _Reading) -> Part:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
     if (reading.cwd / path).is_dir():
-        raise UsageError(
-            f"cannot build {path}: it is a folder without a Dockerfile, a project file or an environment file",
-            hint="write one into it, or pass the file itself; to pack a root file system: --base FOLDER",
-        )
+        what = f"cannot build {path}: it is a folder without a Dockerfile, a project file or an environment file"
+        hint = "write one into it, or pass the file itself; to pack a root file system: --base FOLDER"
+        if (reading.cwd / path / "setup.py").is_file():
+            hint = "write the line ./ into a requirements.txt in it, and pass that file, to install its setup.py"
+        raise UsageError(what, hint=hint)
     raise UsageError(
         f"cannot recognise {path} as an environment file by its name",
         hint=_hint_by_content(path, reading)
@@ -191,7 +193,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
     In a lock, the names select some of its environments.
     """
     head, bracket, rest = path.partition("[")
-    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or _lock_kind(Path(head).name)):
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or lock_kind(Path(head).name)):
         return path, ()
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
@@ -199,7 +201,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
 def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
     """Read a lock of another tool; return None for any other file."""
     name = Path(path).name
-    kind = _lock_kind(name)
+    kind = lock_kind(name)
     if kind is None and (not name.endswith(MAYBE_LOCKS) or name == "uv.lock" or not (reading.cwd / path).is_file()):
         return None
     text, source = _read_text(path, reading)
@@ -243,7 +245,8 @@ def _usual_names() -> tuple[str, ...]:
     return ("environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml", *(kind.name for kind in LOCKS))
 
 
-def _lock_kind(name: str) -> LockKind | None:
+def lock_kind(name: str) -> LockKind | None:
+    """Return the kind of a lock of another tool by its name; None for other files, and for a ``uv.lock``."""
     return next((kind for kind in LOCKS if re.fullmatch(kind.pattern or re.escape(kind.name), name)), None)
 
 

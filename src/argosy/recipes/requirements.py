@@ -260,6 +260,7 @@ def parse_package(text: str, where: Where, line: str) -> PipLine:
     name = canonicalize_name(parsed.name)
     if name == "python":
         raise bad_line("Python is not a pip package", where, line, hint=_PYTHON_HINT)
+    checked_marker(str(parsed.marker or ""), where, line)
     if parsed.url is None:
         return PipLine(line, name, PipKind.INDEX, where, spec=text)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""

@@ -46,11 +46,23 @@ def checked_marker(text: str, where: Where, line: str = "") -> str:
     ----------
     line
         The line that contains it, for the message.
+
+    Raises
+    ------
+    UsageError
+        If it is invalid, or compares with ``===``, which pip accepts and uv does not (uv 0.13).
     """
     try:
-        return str(Marker(text)) if text.strip() else ""
+        marker = str(Marker(text)) if text.strip() else ""
     except InvalidMarker as error:
         raise bad_line("invalid environment marker", where, line or text) from error
+    if (meant := _ARBITRARY.sub(lambda found: found[1] or "==", marker)) != marker:
+        raise bad_line("invalid environment marker: it compares with '==='", where, line or text, hint=f"write {meant}")
+    return marker
+
+
+_ARBITRARY = re.compile(r"""("[^"]*"|'[^']*')|===""")
+"""A quoted value, or the operator."""
 
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*\Z")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from argosy.builder.backends.container import BuildContainer
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
+from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.bases.debian import parse_debian
 from argosy.builder.downloads import installed_uv
 from argosy.builder.python.base_python import BasePython, unused_replacements, write_search_path
@@ -40,6 +41,7 @@ from argosy.builder.python.pins import (
 )
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines, naming_package
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.model import Bind, Choice
 from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.images.squashfs.pack import normalise_tree
@@ -48,7 +50,7 @@ from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
 from argosy.recipes.requirements import parse_requirements
 from argosy.recipes.uv_options import UvSettings
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
 
 A, B = "a" * 64, "b" * 64
 
@@ -339,6 +341,27 @@ def test_constraints_of_pips_configuration_are_named_in_conflicts() -> None:
     text = "No solution found when resolving dependencies: Because you require six==1.16.0 and six<1.15, …"
     error = explain_uv(NO_CONTAINER, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
     assert error.hint.endswith("; pip's configuration has constraints, too: /site/limits.txt")
+
+
+def test_a_line_that_uv_cannot_read_is_shown_with_its_place_in_the_users_file(tmp_path: Path) -> None:
+    text = "# m.txt:1\ntqdm>=4 # \u00e4\n# a/m.txt:2\nx===foo-bar\n"
+    (tmp_path / "requirements.in").write_text(text, encoding="utf-8")
+    at = len(text[: text.index("x===")].encode())
+    said = (
+        f"error: Couldn't parse requirement in `{WORK_INSIDE}/requirements.in` at position {at}\n"
+        "  cause: expected version to start with a number\n         x===foo-bar\n          ^^^^^^^^^^\n"
+    )
+    container = BuildContainer(
+        Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", make_session(tmp_path),
+        (Bind(str(tmp_path), WORK_INSIDE),),
+    )  # fmt: skip
+    error = explain_uv(container, ("pip", "install"), Reply(2, "", said), doing="choosing versions")
+    assert str(error).startswith("invalid requirement")
+    assert error.evidence.splitlines()[:2] == [
+        "a/m.txt:2: x===foo-bar",
+        "  cause: expected version to start with a number",
+    ]
+    assert "requirements.in" not in str(error)
 
 
 def test_a_version_that_does_not_exist_is_named() -> None:

@@ -167,6 +167,81 @@ def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) ->
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
 
+UV_LOCK = """version = 1
+[[package]]
+name = "mine"
+source = { virtual = "." }
+dependencies = [{ name = "tqdm" }]
+[[package]]
+name = "tqdm"
+version = "4.67.1"
+source = { registry = "https://pypi.org/simple" }
+sdist = { hash = "sha256:%s" }
+"""
+CHOOSES = "the build chooses versions"
+
+
+@pytest.mark.parametrize(
+    ("files", "how"),
+    [
+        (("uv.lock",), "as locked by uv.lock"),
+        (("uv.lock", "tqdm.txt"), "as locked by uv.lock"),
+        (("uv.lock", "click.txt"), CHOOSES),
+        (("tqdm.txt",), CHOOSES),
+        (("pinned.txt",), "pinned by pinned.txt, other dependencies as the build chooses"),
+        (("pinned.txt", "held.txt"), "pinned by pinned.txt and limits.txt, other dependencies as the build chooses"),
+        (("pinned.txt", "tqdm.txt"), CHOOSES),
+        (("pinned.txt", "env.yml"), CHOOSES),
+        (("hashed.txt",), "as locked by hashed.txt"),
+        (("star.txt",), CHOOSES),
+        (("folder.txt",), CHOOSES),
+    ],
+)
+def test_the_preview_says_where_versions_come_from(
+    session: Session, request_: BuildRequest, tmp_path: Path, files: tuple[str, ...], how: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\ndependencies = ["tqdm"]\n')
+    (tmp_path / "uv.lock").write_text(UV_LOCK % ("0" * 64))
+    for name, text in {
+        "tqdm.txt": "tqdm>=4\n",
+        "click.txt": "click\n",
+        "pinned.txt": f"numpy==2.1.0\n./mine\nx @ git+https://example.org/x.git@{'a' * 40}\n",
+        "held.txt": "-c limits.txt\nsix\n",
+        "limits.txt": "six==1.17.0\nattrs==1\n",
+        "hashed.txt": f"six==1.17.0 --hash=sha256:{'0' * 64}\n",
+        "star.txt": "numpy==2.*\n",
+        "folder.txt": "./mine\n",
+        "env.yml": "dependencies: [zlib]\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    preview = preview_build(replace(request_, sources=tuple(tmp_path / name for name in files)), session)
+    assert f", {how}: " in render_preview(preview)
+    assert preview.locked == how.startswith("as locked")
+
+
+@pytest.mark.parametrize(
+    ("python", "base", "fits"),
+    [(">=3.12", "debian:bookworm", False), (">=3.12", "debian:trixie", True), (">=3.12", "debian:sid", True)],
+)
+def test_a_dry_run_refuses_the_python_of_a_debian_as_the_build_does(
+    session: Session, request_: BuildRequest, tmp_path: Path, python: str, base: str, *, fits: bool
+) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text(f'[project]\nname = "mine"\nversion = "1"\nrequires-python = "{python}"\n')
+    there = replace(session, host=replace(session.host, programs={**session.host.programs, "mmdebstrap": "/x"}))
+    request = replace(request_, sources=(project,), base=base)
+    if fits:
+        assert preview_build(request, there).base_how == "created first"
+        return
+    with pytest.raises(CheckFailed, match=r"requires Python >=3.12, the base has 3.11.2") as refused:
+        preview_build(request, there)
+    assert "--base debian:trixie" in refused.value.hint
+    # conda installs the Python of an environment file if the base has another one.
+    (tmp_path / "environment.yml").write_text("dependencies: ['python>=3.12', {pip: [six]}]\n")
+    by_conda = replace(request, sources=(tmp_path / "environment.yml",))
+    assert "otherwise from conda" in preview_build(by_conda, there).notes[-1]
+
+
 def test_long_package_lists_are_shortened_and_empty_ones_noted(session: Session, request_: BuildRequest) -> None:
     recipe = request_.sources[0]
     recipe.write_text(f"dependencies: [{{pip: [{', '.join(f'p{number}' for number in range(10_000))}]}}]\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.bases.choose import find_needs
 from argosy.builder.python import sources
+from argosy.builder.python.installer import separate_builds
 from argosy.builder.python.sources import (
     add_git_access,
     advise_on_git,
@@ -104,9 +106,17 @@ def test_a_debian_base_gets_the_programs_that_fetch_repositories(tmp_path: Path,
     assert find_needs(recipe)[:2] == ("python3", "python3-venv")
 
 
-def test_a_folder_with_a_version_from_git_needs_git(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n',
+        '[build-system]\nrequires = ["pdm-backend"]\n[tool.pdm.version]\nsource = "scm"\n',
+        '[build-system]\nrequires = ["poetry-dynamic-versioning"]\n',
+    ],
+)
+def test_a_folder_with_a_version_from_git_needs_git(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/pyproject.toml").write_text('[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n')
+    (tmp_path / "mine/pyproject.toml").write_text(text)
     assert find_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ()
     (tmp_path / "mine/.git").mkdir()
     assert find_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ("git",)
@@ -147,6 +157,77 @@ def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:
 def test_a_repository_that_cannot_be_fetched_is_reported_with_a_next_step(said: str, advice: str) -> None:
     assert advice in advise_on_git(said, UvSettings())
     assert bool(advise_on_git(said, UvSettings())) == bool(advice)
+
+
+def failed_build(folder: Path) -> str:
+    return (
+        f"error: Failed to build `p1 @ {folder.as_uri()}`\n  cause: The build backend returned an error\n"
+        f"LookupError: Error getting the version from source `vcs`: setuptools-scm was unable to detect version for "
+        f"{folder}.\n"
+    )
+
+
+def test_a_folder_without_a_repository_is_not_blamed_on_the_base(tmp_path: Path) -> None:
+    text = failed_build(tmp_path / "from an archive")
+    for has_git in (True, False):
+        advice = advise_on_git(text, UvSettings(), partial(bool, has_git))
+        assert advice.startswith(f"{tmp_path / 'from an archive'} has no .git folder")
+        assert "clone the repository" in advice
+        assert "export SETUPTOOLS_SCM_PRETEND_VERSION=VERSION" in advice
+    named = advise_on_git(f"{text} Set SETUPTOOLS_SCM_PRETEND_VERSION_FOR_P1 or", UvSettings())
+    assert "export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_P1=VERSION" in named
+    named = advise_on_git(f"{text} the SETUPTOOLS_SCM_PRETEND_VERSION_FOR_<DIST> form cannot match", UvSettings())
+    assert "export SETUPTOOLS_SCM_PRETEND_VERSION=VERSION" in named
+    (tmp_path / ".git").mkdir()  # the root of a workspace
+    assert advise_on_git(text, UvSettings(), lambda: False).startswith("the base has no git")
+    assert "has no .git folder" in advise_on_git(text, UvSettings(), lambda: True)
+
+
+def test_a_long_failure_of_a_build_shows_its_beginning_and_its_end(tmp_path: Path) -> None:
+    frames = "".join(f"  File line-{number}\n" for number in range(100))
+    text = failed_build(tmp_path).replace("LookupError", f"{frames}LookupError")
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    lines = error.evidence.splitlines()
+    assert len(lines) == 40
+    assert lines[0].startswith("Failed to build `p1 @")
+    assert "unable to detect version" in lines[-1]
+    assert "…" in lines
+
+
+@pytest.mark.parametrize(
+    ("said", "variable"),
+    [
+        ("pdm.backend.exceptions.ConfigError: Cannot find the version from SCM or SCM", "PDM_BUILD_SCM_VERSION"),
+        ("RuntimeError: Unable to detect version control system. Checked: Git.", "POETRY_DYNAMIC_VERSIONING_BYPASS"),
+        ("Versioning for this project requires either an sdist tarball, or access to an upstream git", "PBR_VERSION"),
+        ("versioningit.errors.NotVCSError: /x is not in a Git repository", ""),
+    ],
+)
+def test_other_tools_without_a_repository_have_their_own_variable(said: str, variable: str) -> None:
+    advice = advise_on_git(said, UvSettings())
+    assert advice.startswith("the source has no .git folder")
+    assert (f"export {variable}=VERSION" in advice) == bool(variable)
+    assert ("export" in advice) == bool(variable)
+
+
+def test_a_version_set_by_the_user_reaches_the_builds_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/pyproject.toml").touch()
+    mine, version = recipe_of(tmp_path, "./mine\n"), ("SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MINE", "1.2")
+    host = make_host(environment=dict([version, ("SETUPTOOLS_SCM_DEBUG", "1"), ("PBR_VERSION", "")]))
+    settings = add_git_access(UvSettings(), mine, find_git_access(host))
+    assert settings.environment == (version,)
+    assert settings.notes == (
+        "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MINE=1.2 sets the version of packages that are built",
+    )
+    # A package of an index has its version already.
+    assert add_git_access(UvSettings(), recipe_of(tmp_path, "click\n"), find_git_access(host)) == UvSettings()
+
+
+def test_what_is_built_with_a_set_version_is_not_used_with_another(tmp_path: Path) -> None:
+    settings = [UvSettings(environment=((name, "1.2"),)) for name in ("SETUPTOOLS_SCM_PRETEND_VERSION", "HTTP_PROXY")]
+    names = {separate_builds(tmp_path, "sha256:1", each) for each in (UvSettings(), *settings)}
+    assert len(names) == 2
 
 
 @pytest.mark.parametrize("before", ["", "  Failed to download and build `x @ git+https://e.org/x.git`\n"])

@@ -10,6 +10,7 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.recipes.pip_settings import PipConfig
+from argosy.recipes.pyproject import NOT_INSTALLED
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipIndex, PipKind, Recipe
 from argosy.recipes.relock import locked_indexes
@@ -109,11 +110,25 @@ def test_a_poetry_project_is_refused_with_its_lock_file(tmp_path: Path) -> None:
 def test_a_project_of_setup_py_is_added_by_its_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no \[project\]") as error:
         project(tmp_path, "[tool.ruff]\nline-length = 100\n")
-    assert "the line ./ adds its project" in error.value.hint
+    hint = "if the folder has a setup.py or a setup.cfg, the line ./ in a requirements.txt adds its project"
+    assert hint in error.value.hint
     (tmp_path / "setup.py").touch()
     with pytest.raises(UsageError, match=r"Argosy does not support setup\.py as a list of packages") as error:
         read_recipe(["setup.py"], cwd=tmp_path)
     assert error.value.hint == "write the folder, for example ./, into a requirements.txt"
+    (tmp_path / "pyproject.toml").unlink()
+    with pytest.raises(UsageError, match="it is a folder without") as error:
+        read_recipe([str(tmp_path)])
+    assert error.value.hint.startswith("write the line ./ into a requirements.txt in it, and pass that file")
+
+
+def test_a_folder_with_only_setup_cfg_is_not_a_project(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").touch()
+    (tmp_path / "requirements.txt").write_text("./\n")
+    for file in ("setup.cfg", "requirements.txt"):
+        with pytest.raises(UsageError) as error:
+            read_recipe([file], cwd=tmp_path)
+        assert "pyproject.toml or" in f"{error.value.what} {error.value.hint}"
 
 
 POETRY = '[project]\nname = "x"\ndependencies = ["click"]\n[tool.poetry.dependencies]\npython = "^3.10"\n'
@@ -432,6 +447,21 @@ earth2grid = ["torch"]
     notes = [str(note) for note in project(tmp_path, text).notes if "extra-build" in note.text]
     begin = "pyproject.toml:5: the extra-build-dependencies of torch-sparse are ignored; "
     assert notes == [f"{begin}--no-build-isolation torch-sparse builds it against the installed packages"]
+
+
+def test_the_note_that_code_is_not_installed_is_left_out_if_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text('[project]\nname = "mine"\ndependencies = ["click"]\n')
+    (folder / "requirements.txt").write_text(".\n")
+    (tmp_path / "other.txt").write_text("click\n")
+
+    def notes(*files: str) -> list[str]:
+        return [note.text for note in read_recipe(files, cwd=tmp_path).notes]
+
+    assert notes("mine/pyproject.toml", "other.txt") == [NOT_INSTALLED]
+    assert notes("mine/pyproject.toml", "mine/requirements.txt") == []
+    assert notes("mine/requirements.txt", str(folder / "pyproject.toml")) == []
 
 
 def test_a_uv_lock_without_its_project_is_refused(tmp_path: Path) -> None:

@@ -150,6 +150,18 @@ def test_a_requirement_reads_back_as_it_was_rendered(name: str, version: str, ma
     assert (again.name, again.requirement, again.hashes) == (line.name, line.requirement, line.hashes)
 
 
+@pytest.mark.parametrize(
+    "package", ["cffi==1.17.1", "./mine", "https://example.org/a.whl ", "a @ https://example.org/a.whl "]
+)
+def test_a_marker_that_uv_cannot_read_is_refused_with_its_line(package: str) -> None:
+    text = f'tqdm\n{package}; implementation_name === "pypy" and os_name == "==="\n'
+    with pytest.raises(UsageError, match="invalid environment marker") as error:
+        parse_requirements(text, "m.txt", environment={})
+    assert error.value.evidence.startswith("m.txt:2: ")
+    assert 'write implementation_name == "pypy" and os_name == "==="' in error.value.hint
+    assert asks('a===1.0; os_name == "==="').kind is PipKind.INDEX
+
+
 def test_a_continued_line_keeps_the_number_of_its_first() -> None:
     entries = parse_requirements("a\n\nb \\\n  >=1 \\\n# no more\nc", "r.txt", environment={})
     assert [(e.where.line, e.requirement) for e in entries if isinstance(e, PipLine)] == [

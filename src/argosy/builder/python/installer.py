@@ -12,7 +12,7 @@ import msgspec
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.pins import Pin
-from argosy.builder.python.sources import bring_in, write_git_home
+from argosy.builder.python.sources import bring_in, set_versions, write_git_home
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.layout import ROOT
 from argosy.core.locks import is_older
@@ -194,7 +194,7 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     -------
         A path in the cache.
     """
-    facts = "\n".join((base, *settings.arguments, *settings.own, *environment))
+    facts = "\n".join((base, *settings.arguments, *settings.own, *set_versions(settings), *environment))
     name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     make_folder(cache / name)
     _sweep_build_environments(cache)

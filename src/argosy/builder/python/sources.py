@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -104,11 +106,35 @@ def _is_left_out(folder: Path) -> bool:
 GIT, SSH = "git", "openssh-client"
 """Names of Debian packages."""
 
-NO_GIT = re.compile(r"Git executable not found|unable to detect version for|cannot run ssh|'git' was not found")
+NO_GIT = re.compile(r"Git executable not found|cannot run ssh|'git' was not found")
+USE_GIT = (
+    "the base has no git: use one that has it (debian:bookworm+git+openssh-client), install it with conda "
+    "('- git' under dependencies), or in a [[step]] before the packages"
+)
 NO_HOST = "Host key verification failed"
 NO_KEY = re.compile(r"Permission denied \([\w,-]*publickey")
-_VERSION_OF_GIT = re.compile(r"setuptools[-_]scm|hatch-vcs|versioningit|vcs-versioning|pdm.*scm")
+_VERSION_OF_GIT = re.compile(
+    r"setuptools[-_]scm|hatch-vcs|versioningit|vcs-versioning|pdm.*scm"
+    r"|source\s*=\s*[\"']scm[\"']|poetry[-_]dynamic[-_]versioning"
+)
 _SSH_ADDRESS = re.compile(r"git\+ssh://|git\+[\w.-]+@")
+
+NO_REPOSITORY = (
+    (re.compile(r"unable to detect version for"), "SETUPTOOLS_SCM_PRETEND_VERSION"),  # setuptools-scm, hatch-vcs
+    (re.compile(r"Cannot find the version from SCM"), "PDM_BUILD_SCM_VERSION"),  # pdm-backend
+    (re.compile(r"Unable to detect version control system"), "POETRY_DYNAMIC_VERSIONING_BYPASS"),
+    (re.compile(r"requires either an sdist tarball, or access to an upstream git"), "PBR_VERSION"),
+    (re.compile(r"is not in a Git repository"), ""),  # versioningit
+)
+"""Texts of build tools that find no version in git, and the variable that sets it; empty if there is none."""
+
+VERSION_VARIABLE = re.compile(
+    r"(?:SETUPTOOLS_SCM|VCS_VERSIONING)_PRETEND_VERSION(?:_FOR_\w+)?"
+    r"|PDM_BUILD_SCM_VERSION|POETRY_DYNAMIC_VERSIONING_BYPASS|PBR_VERSION"
+)
+"""Variables that set the version of a package that otherwise gets it from git."""
+
+_BUILT_FOLDER = re.compile(r"build `[^`]+ @ (file://[^`]+)`")
 
 GIT_SETTINGS = "[safe]\n\tdirectory = *\n"
 """In the container, the user's files may appear to belong to another user; git would refuse them."""
@@ -134,26 +160,39 @@ def _asks_git(line: PipLine) -> bool:
 
 
 class GitAccess(msgspec.Struct, frozen=True):
-    """The settings of git and ssh on this machine."""
+    """The settings of git and ssh on this machine, and of tools that get versions from git."""
 
     agent: str = ""
     """Socket of the ssh agent, or empty."""
     config: str = ""
     known_hosts: str = ""
     """The user's ssh files; empty if they do not exist."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Variables that set the version of packages, see `VERSION_VARIABLE`."""
 
 
 def find_git_access(host: Host) -> GitAccess:
-    """Find the user's ssh agent and ssh files."""
+    """Find the user's ssh agent and ssh files, and the variables that set versions."""
     agent = host.environment.get("SSH_AUTH_SOCK", "")
     agent = agent if agent and Path(agent).is_socket() else ""
     folder = Path(host.person.home) / ".ssh"
     config, known_hosts = (str(path) if path.is_file() else "" for path in (folder / "config", folder / "known_hosts"))
-    return GitAccess(agent, config, known_hosts)
+    versions = (pair for pair in sorted(host.environment.items()) if VERSION_VARIABLE.fullmatch(pair[0]) and pair[1])
+    return GitAccess(agent, config, known_hosts, tuple(versions))
 
 
 def add_git_access(settings: UvSettings, recipe: Recipe, access: GitAccess) -> UvSettings:
-    """Add the user's ssh agent and ssh files to uv's settings if the recipe has repositories to fetch."""
+    """Add to uv's settings what the build of the recipe's own folders, archives and repositories needs.
+
+    Variables that set a version are for all of them; ssh agent and ssh files are for repositories.
+    """
+    if access.versions and any(line.kind is not PipKind.INDEX for line in recipe.pip):
+        set_here = ", ".join(f"{name}={value}" for name, value in access.versions)
+        settings = replace(
+            settings,
+            environment=(*settings.environment, *access.versions),
+            notes=(*settings.notes, f"{set_here} sets the version of packages that are built"),
+        )
     if not any(line.kind is PipKind.VCS for line in recipe.pip):
         return settings
     config = ("-F", access.config) if access.config else ()
@@ -176,13 +215,24 @@ def write_git_home(home: Path, settings: UvSettings) -> None:
         (home / ".netrc").symlink_to(netrc)
 
 
-def advise_on_git(text: str, settings: UvSettings) -> str:
-    """Return a hint for a repository that could not be fetched; empty if git did not fail."""
+def set_versions(settings: UvSettings) -> tuple[str, ...]:
+    """Return the variables that set versions, as ``NAME=VALUE``: what is built with them is not used without them."""
+    return tuple(f"{name}={value}" for name, value in settings.environment if VERSION_VARIABLE.fullmatch(name))
+
+
+def advise_on_git(text: str, settings: UvSettings, has_git: Callable[[], bool] = lambda: True) -> str:
+    """Return a hint for a repository that could not be fetched or is missing; empty if git did not fail.
+
+    Parameters
+    ----------
+    has_git
+        Returns whether the base has git.
+    """
     if NO_GIT.search(text):
-        return (
-            "the base has no git: use one that has it (debian:bookworm+git+openssh-client), install it with conda "
-            "('- git' under dependencies), or in a [[step]] before the packages"
-        )
+        return USE_GIT
+    for said, variable in NO_REPOSITORY:
+        if said.search(text):
+            return _advise_on_version(text, variable, has_git)
     if NO_HOST in text:
         return "ssh does not know this host: connect to it once (ssh HOST) to add it to known_hosts"
     if NO_KEY.search(text):
@@ -193,3 +243,19 @@ def advise_on_git(text: str, settings: UvSettings) -> str:
             else "start an ssh agent (eval $(ssh-agent) && ssh-add), then build again"
         )
     return ""
+
+
+def _advise_on_version(text: str, variable: str, has_git: Callable[[], bool]) -> str:
+    """Return the hint for a package whose build found no version in git: it has no repository, or the base no git."""
+    built = _BUILT_FOLDER.search(text)
+    folder = Path(unquote(urlsplit(built[1]).path)) if built else None
+    if folder and any((each / ".git").is_dir() for each in (folder, *folder.parents)) and not has_git():
+        return USE_GIT
+    # The variable of one package does not change the versions of others that are built, too.
+    own = re.search(r"\bSETUPTOOLS_SCM_PRETEND_VERSION_FOR_\w+", text)
+    name = own[0] if own and not own[0].endswith("_FOR_") else variable
+    by_hand = f", or set its version: export {name}=VERSION" if name else ""
+    return (
+        f"{folder or 'the source'} has no .git folder, from which its build gets the version: clone the repository "
+        f"instead of unpacking an archive of it, install the release from the index (NAME==VERSION){by_hand}"
+    )

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import UV_INSIDE, BuildContainer
+from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.sources import advise_on_git
-from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
+from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed, UsageError
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
@@ -25,7 +25,8 @@ from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
 
 NO_SETTINGS = UvSettings()
-MOST_OF_A_BUILD = 40
+FIRST_OF_A_BUILD, LAST_OF_A_BUILD = 10, 29
+"""Lines of a failed build that an error shows: the package and the failed call come first, the cause mostly last."""
 MOST_LINES = 8
 NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
@@ -45,6 +46,10 @@ WHEELS_ONLY = re.compile(
 )
 
 
+UNREADABLE = re.compile(
+    r"Couldn't parse requirement in `(?P<file>[^`]+)` at position (?P<at>\d+)\n(?P<why>.*)", re.DOTALL
+)
+
 OF_PYTHON = "is a part of Python itself"
 
 
@@ -58,9 +63,9 @@ def explain_uv(
 ) -> ArgosyError:
     """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
-    if wrong := _explain_one_package(text):
+    if wrong := _explain_one_package(text) or _explain_unreadable(build_container, text):
         return wrong
-    about_git = advise_on_git(text, settings)
+    about_git = advise_on_git(text, settings, lambda: build_container.ask("git", "--version").code == 0)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
         hint = about_git or "check the address, the revision, the network, and your permission to read the repository"
@@ -69,7 +74,7 @@ def explain_uv(
         lacks = "ModuleNotFoundError" in text
         return ToolFailed(
             f"cannot build {built[1]}, which has no wheel for this base",
-            evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
+            evidence=_shorten_build(text[built.start() :].strip()),
             hint=about_git
             or "use a version that has a wheel, or a base with the Python, compilers and libraries that the build needs"
             + (f"; if it needs packages of the image: --no-build-isolation {_bare(built[1])}" if lacks else ""),
@@ -82,6 +87,14 @@ def explain_uv(
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; if the nodes have no network, build on a login node"
     return error
+
+
+def _shorten_build(text: str) -> str:
+    """Return the first and the last lines of the output of a build."""
+    lines = text.splitlines()
+    if len(lines) > FIRST_OF_A_BUILD + 1 + LAST_OF_A_BUILD:
+        lines[FIRST_OF_A_BUILD:-LAST_OF_A_BUILD] = ["…"]
+    return "\n".join(lines)
 
 
 def mentioned_names(text: str) -> set[str]:
@@ -142,6 +155,26 @@ def _explain_one_package(text: str) -> WrongFile | None:
             hint="the file was replaced, or may have been tampered with: find out why before you change the hash",
         )
     return None
+
+
+def _explain_unreadable(build_container: BuildContainer, text: str) -> UsageError | None:
+    """Return the error for a line that uv cannot read, with its place in the user's file.
+
+    The comment above each line of the file that uv reads has that place.
+    """
+    found = UNREADABLE.search(text)
+    folder = next((bind.source for bind in build_container.binds if bind.target == WORK_INSIDE), "") if found else ""
+    if found is None or not folder or not Path(found["file"]).is_relative_to(WORK_INSIDE):
+        return None
+    read = Path(folder, Path(found["file"]).relative_to(WORK_INSIDE)).read_bytes()
+    before, rest = (part.decode(errors="replace") for part in (read[: int(found["at"])], read[int(found["at"]) :]))
+    places = [line.removeprefix("# ") for line in before.splitlines() if line.startswith("# ")]
+    line = redact(" ".join(next(iter(rest.splitlines()), "").split()))
+    return UsageError(
+        "invalid requirement",
+        evidence=f"{places[-1] if places else 'a requirement'}: {line}\n{redact(found['why'].rstrip())}",
+        hint="correct the line: uv, which installs the packages, cannot read it",
+    )
 
 
 @contextmanager
