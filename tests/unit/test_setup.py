@@ -31,6 +31,17 @@ def test_without_root_the_missing_packages_are_named_in_one_line(tmp_path: Path)
     assert not (tmp_path / "venv").exists()
 
 
+def test_lint_and_unit_tests_need_few_packages(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "id").write_text("#!/bin/sh\necho 2001\n")
+    (programs / "id").chmod(0o755)
+    words = ("/bin/sh", str(SETUP), sys.executable, str(tmp_path / "venv"), "check")
+    said = subprocess.run(words, capture_output=True, text=True, check=False, env={"PATH": str(programs)})
+    assert (said.returncode, said.stdout) == (4, "")
+    assert said.stderr.endswith("apt-get install -y bubblewrap squashfs-tools shellcheck git\n")
+
+
 @pytest.mark.parametrize("name", ["gawk", "mawk"])
 def test_the_mirror_of_apt_is_found_with_every_awk(tmp_path: Path, name: str) -> None:
     awk = shutil.which(name)

@@ -33,7 +33,8 @@ def nav_pages(entries: object) -> Iterator[str]:
 def test_the_navigation_lists_every_page_exactly_once() -> None:
     listed = Counter(nav_pages(yaml.safe_load((REPO / "mkdocs.yml").read_text("utf-8"))["nav"]))
     pages = [*(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")), *PAGES.values()]
-    assert listed == Counter(pages)
+    assert sorted(Counter(pages) - listed) == [], "add these pages to nav in mkdocs.yml"
+    assert sorted(listed - Counter(pages)) == [], "nav in mkdocs.yml names these pages twice, or they do not exist"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 
 import msgspec
 
@@ -120,8 +121,10 @@ def render_fragments() -> str:
 
 
 def name_table(key: str) -> str:
-    """Return a link to the table of a key's own keys. Raise StopIteration if the key has no table."""
-    title = next(title for title, _ in TABLES if re.match(rf"`\[+(\w+\.)?{key}\b", title))
+    """Return a link to the table of a key's own keys."""
+    title = next((title for title, _ in TABLES if re.match(rf"`\[+(\w+\.)?{key}\b", title)), "")
+    if not title:
+        sys.exit(f"describe the key {key} in the Attributes section of its record in src/argosy/sites/profile*.py")
     return f"{title}, see [below](#{re.sub(r'[^a-z.]', '', title.lower()).replace('.', '')})"
 
 

@@ -162,17 +162,22 @@ def script_of(case: Case) -> str:
     return prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
 
 
+RECORD = "if the change is meant, run 'ARGOSY_RECORD=1 pytest tests/unit/launch', and read the difference"
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.site}-{case.name}")
 def test_the_script_of_a_site_is_the_one_that_was_reviewed(case: Case) -> None:
     script = script_of(case)
     if os.environ.get("ARGOSY_RECORD"):
         case.path.parent.mkdir(parents=True, exist_ok=True)
         case.path.write_text(script)
-    assert script == case.path.read_text()
+    assert case.path.is_file(), f"{case.path} is missing; {RECORD}"
+    assert script == case.path.read_text(), RECORD
 
 
 def test_no_golden_script_is_left_that_no_case_makes() -> None:
-    assert {case.path for case in CASES} == set(GOLDEN.rglob("*.sh"))
+    left = set(GOLDEN.rglob("*.sh")) - {case.path for case in CASES}
+    assert not left, "no case makes these scripts: remove them"
 
 
 def test_an_image_that_only_the_site_has_may_be_named_without_its_folder() -> None:

@@ -68,7 +68,8 @@ TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
 WARNED = re.compile(
-    r"(?<!NCCL )(?<!:\d{3} )\bWARN(?:ING)?\b(?!: Function: )|\bUserWarning\b|(?:^|\] )W\d{4} |\[W(?:\d{4})? |: W \S+:\d+\]|^NOTE: "
+    r"(?<!NCCL )(?<!:\d{3} )\bWARN(?:ING)?\b(?!: Function: )|\bUserWarning\b"
+    r"|(?:^|\] )W\d{4} |\[W(?:\d{4})? |: W \S+:\d+\]|^NOTE: "
 )
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
 
