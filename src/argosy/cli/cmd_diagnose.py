@@ -101,6 +101,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     session = open_session(quiet=True)
     logs = logs or (LAST,)
     found = [explain_log(session, log) for log in logs]
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        click.echo(note, err=True)
     if as_json:
         print_json(found)
     else:

@@ -19,7 +19,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.why.find import OF_LAUNCHERS, OF_OTHERS, KnownError, find_errors
 from argosy.diagnostics.why.lines import text_of_last_job
-from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
+from argosy.diagnostics.why.signatures import Signature, read_known_errors
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.names import names_run, unknown_log
@@ -110,6 +110,8 @@ class Explained(msgspec.Struct, frozen=True):
     end: str = ""
     hint: str = ""
     """The next step for a job that failed without a known error; empty for others."""
+    notes: tuple[str, ...] = ()
+    """Mistakes in the user's or the system's files of known errors."""
 
     @property
     def failed(self) -> bool:
@@ -130,7 +132,11 @@ def explain_log(session: Session, log: str) -> Explained:
     UsageError
         When the file or job does not exist, or has written nothing.
     """
-    signatures = read_signatures(signature_files(session.host.environment))
+    known = read_known_errors(session.host.environment)
+    return replace(_explain_log(session, log, known.signatures), notes=known.notes)
+
+
+def _explain_log(session: Session, log: str, signatures: Sequence[Signature]) -> Explained:
     if log == "-":
         text, before = _read_stream_end(sys.stdin.buffer)
         piped = _find_errors(text, signatures)
@@ -245,10 +251,12 @@ def _decode(data: bytes) -> str:
 
 def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...]:
     """Find the known errors of a job's last run. A requeued job appends to its output."""
-    signatures = read_signatures(signature_files(session.host.environment))
+    known = read_known_errors(session.host.environment)
+    for note in known.notes:
+        session.reporter.note(note)
     text, before = _read_end(output)
     for start, run in last_runs(text):
-        if found := _find_errors(run, signatures):
+        if found := _find_errors(run, known.signatures):
             lines = before + text.count("\n", 0, start)
             return tuple(replace(each, line=each.line + lines) for each in found)
     return ()
