@@ -144,6 +144,23 @@ def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
     return _in_folder(replace(parsed, tag=LATEST), f"{parsed.name}/{LATEST}", folder) or _newest(plain)
 
 
+def find_version(text: str, session: Session) -> Path | None:
+    """Return the file to which an alias points; None if the text is not an alias in the catalog.
+
+    Only links in the folders of the catalog are followed: other links, for example from a home folder to a disk, are
+    the user's own.
+    """
+    found = find_in_catalog(text, session)
+    if found is None or not found.is_symlink():
+        return None
+    folders = [folder.resolve() for folder in catalog_folders(session)]
+    while found.is_symlink() and any(found.parent.resolve().is_relative_to(folder) for folder in folders):
+        target = found.readlink()
+        above = found.parent.resolve() if ".." in target.parts else found.parent
+        found = Path(os.path.normpath(above / target))
+    return found
+
+
 def _newest(folder: Path) -> Path | None:
     files = [path for path in _image_files(folder) if not path.is_symlink()]
     return max(files, key=time_of_change, default=None)

@@ -11,7 +11,13 @@ from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.images.catalog import IMAGE_SUFFIXES, catalog_folders, find_in_catalog, suggest_catalog_name
+from argosy.images.catalog import (
+    IMAGE_SUFFIXES,
+    catalog_folders,
+    find_in_catalog,
+    find_version,
+    suggest_catalog_name,
+)
 from argosy.images.identify import READY, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import image_of_prefix
@@ -66,6 +72,19 @@ def open_named(reference: str, session: Session) -> OpenedImage:
     if not path.is_relative_to(session.paths.cache):
         return opened
     return replace(opened, image=replace(opened.image, reference=reference))
+
+
+def open_version(reference: str, session: Session) -> OpenedImage:
+    """Open the image of a job as `open_named` does; of an alias in the catalog, open the version.
+
+    A job that waits then keeps its image if the alias is moved, and a copy of the script says which version it used.
+    """
+    version = None if parse_path(reference).exists() else find_version(reference, session)
+    if version is None:
+        return open_named(reference, session)
+    inside = (version.relative_to(each) for each in catalog_folders(session) if version.is_relative_to(each))
+    session.reporter.note(f"{reference} is {next(inside, version)}")
+    return open_named(str(version), session)
 
 
 def find_named(text: str, session: Session) -> Path | None:

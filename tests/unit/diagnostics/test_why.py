@@ -381,6 +381,20 @@ def test_a_job_that_ended_well_has_no_cause(
     assert explained.failed is (state == "FAILED")
 
 
+def test_an_image_that_was_removed_since_the_launch_was_there_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "18.out"
+    log.write_text("FATAL:   could not open image /i/tools/1.sif: lstat /i/tools/1.sif: no such file or directory\n")
+    for record, expected in (("/state/runs/18", True), ("", False)):
+        ended = JobFacts("18", "FAILED", "ended", "", "", "node1", str(log), 255, 0, record)
+        monkeypatch.setattr(explain, "_find_log", lambda *_, ended=ended: (log, ended))
+        (error,) = explain_log(make_session(tmp_path), "18").errors
+        assert error.often[0].startswith("the image was there when the job was launched") is expected
+        assert any("mistyped" in reason for reason in error.often) is not expected
+        assert ("was there when" in explain_job_end(make_session(tmp_path), ended)) is expected
+
+
 def test_a_failed_job_whose_log_has_only_a_warning_gets_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from argosy.images.catalog import (
     CatalogName,
     catalog_folders,
     find_in_catalog,
+    find_version,
     list_catalog,
     list_images_of,
     new_file,
@@ -85,6 +86,24 @@ def test_latest_is_the_image_with_that_tag_and_not_the_newest(session: Session) 
     link, _ = tag_image("a:1", "a:latest", session)
     assert find_in_catalog("a", session) == link
     assert link.resolve().name == "1.sif"
+
+
+def test_an_alias_stands_for_the_version_to_which_it_points_and_links_of_the_user_stay(
+    session: Session, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/c.sif").write_bytes(b"x")
+    (tmp_path / "home").symlink_to(tmp_path / "scratch")
+    (tmp_path / "home/d.sif").symlink_to("c.sif")
+    (images / "c.sif").symlink_to(tmp_path / "home/d.sif")
+    for image, alias in (("a:1", "a:stable"), ("a:1", "other"), ("other", "more:1"), ("b", "a:latest")):
+        tag_image(image, alias, session)
+    (images / "chain.sif").symlink_to("a/stable.sif")
+    names = ("a:stable", "other", "more:1", "chain", "a", "c", "a:1", "missing")
+    found = [find_version(name, session) for name in names]
+    first = images / "a/1.sif"
+    assert found == [first, first, first, first, images / "b.sif", tmp_path / "home/d.sif", None, None]
 
 
 LEFT = "{}.4194304.0123abcd.part"

@@ -102,6 +102,10 @@ ENDED_BY_OTHERS = 128 + signal.SIGTERM
 SILENT_RANK = "read the last lines of that rank (argosy logs JOB --rank R), and where its program exits with this code"
 
 
+IMAGE_MISSING = "image-missing"
+WAS_THERE = "the image was there when the job was launched, and somebody removed or moved it since: 'ls -l' of its path"
+
+
 class Explained(msgspec.Struct, frozen=True):
     """A log, its known errors, and how the job ended or which rank failed first."""
 
@@ -146,7 +150,7 @@ def _explain_log(session: Session, log: str, signatures: Sequence[Signature]) ->
     text, before = _read_end(path)
     is_running = facts is not None and facts.kind == RUNNING
     all_errors = _find_errors(text, signatures, is_running=is_running)
-    found = [_as_survived(each, facts) for each in all_errors if facts is None or _is_relevant(each, facts)]
+    found = [_of_job(each, facts) for each in all_errors if facts is None or _is_relevant(each, facts)]
     if facts is None:
         end = describe_first_rank(text, found)
     else:
@@ -178,6 +182,13 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
         return judged.text
     cause = next((each for each in found if each.level in {"cause", "maybe", "end"}), None)
     return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
+
+
+def _of_job(error: KnownError, facts: JobFacts | None) -> KnownError:
+    """Return an error with what is known about its job: `argosy launch` opened the image and wrote its path itself."""
+    if facts and facts.record and error.name == IMAGE_MISSING:
+        error = replace(error, often=(WAS_THERE, *(each for each in error.often if "mistyped" not in each)))
+    return _as_survived(error, facts)
 
 
 def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
@@ -268,4 +279,4 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
     relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS_LEVELS]
-    return _render_error(relevant[0], facts.output) if relevant else ""
+    return _render_error(_of_job(relevant[0], facts), facts.output) if relevant else ""
