@@ -148,7 +148,9 @@ def test_a_shared_cache_serves_a_second_user_whatever_the_firsts_umask(own: Shop
         os.chown(folder, user, user)
         alone = ("setpriv", "--reuid", str(user), "--regid", str(user), "--groups", str(GROUP), "--inh-caps=-all", "--")
         shop = replace(own, user=alone, python="/usr/bin/python3")
-        for words in (("run", genuine, "--", "tinypkg"), ("cache", "info"), ("cache", "gc", "--older-than", "1d")):
+        with_another = ("run", "--with", "another", genuine, "--", "another")
+        others = (("cache", "info"), ("cache", "gc", "--older-than", "1d"))
+        for words in (("run", genuine, "--", "tinypkg"), with_another, *others):
             done = shop.argosy(*words, around=shared)
             assert done.code == 0, done.err
         done = replace(shop, folder=folder).argosy("build", recipe, "--base", own.base, "-o", "x.sif", around=shared)
