@@ -149,8 +149,11 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """
     from argosy.diagnostics.report.collect import collect_report
     from argosy.diagnostics.report.page import render_page, write_bundle
+    from argosy.diagnostics.why.signatures import read_known_errors
 
     session = open_session(quiet=True)
+    for note in read_known_errors(session.host.environment).notes:
+        click.echo(note, err=True)
     collected = collect_report(session, job)
     path = output or Path(f"job-{collected.case.facts.id}.{'tar.gz' if bundle else 'html'}")
     with translate_os_errors(path.parent, "--output"), editing(path, waiting=session.waiting):

@@ -244,6 +244,7 @@ def test_why_and_the_end_of_a_job_note_a_mistake_in_the_known_errors_and_go_on(
     assert told.exit_code == 0
     assert json.loads(told.stdout)[1]["errors"][0]["name"] == "no-gpu-seen"
     assert told.stderr.count("unknown key 'color'") == 1
+    assert CliRunner().invoke(app, ["report", "77"]).stderr.count("unknown key 'color'") == 1
     printed = io.StringIO()
     session = replace(make_session(tmp_path), reporter=PlainReporter(stream=printed))
     session = replace(session, host=replace(session.host, environment={"XDG_CONFIG_HOME": str(tmp_path)}))
