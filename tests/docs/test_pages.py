@@ -114,6 +114,13 @@ def test_every_variable_that_the_program_reads_is_explained_and_no_other() -> No
     assert told - {"ARGOSY_"} == used - inner
 
 
+def test_every_key_of_a_configuration_file_is_explained() -> None:
+    text = (
+        (DOCS / "reference/files-and-variables.md").read_text().partition("The keys are")[2].partition(" An unknown")[0]
+    )
+    assert set(re.findall(r"`(\w+)`", text)) == set(KEYS)
+
+
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     names = [Requirement(line).name for line in (*project["dependencies"], *project["optional-dependencies"]["dev"])]

@@ -138,11 +138,25 @@ def test_a_tree_that_another_user_put_into_a_shared_cache_is_not_run(own: Shop, 
 @pytest.mark.parametrize("umask", ["0007", "0077"])
 def test_a_shared_cache_serves_a_second_user_whatever_the_firsts_umask(own: Shop, genuine: Path, umask: str) -> None:
     shared = ("sh", "-c", f'umask {umask}; exec "$@"', "sh")
+    recipe = own.write("requirements.txt", "tinypkg\n")
     os.chown(own.cache, ALICE, GROUP)
     own.cache.chmod(0o2775)
+    steps = []
     for user in (ALICE, ALICE + 1):
+        folder = own.folder / str(user)
+        folder.mkdir()
+        os.chown(folder, user, user)
         alone = ("setpriv", "--reuid", str(user), "--regid", str(user), "--groups", str(GROUP), "--inh-caps=-all", "--")
         shop = replace(own, user=alone, python="/usr/bin/python3")
-        for words in (("run", genuine, "--", "tinypkg"), ("cache", "info"), ("cache", "gc", "--older-than", "1d")):
+        with_another = ("run", "--with", "another", genuine, "--", "another")
+        others = (("cache", "info"), ("cache", "gc", "--older-than", "1d"))
+        for words in (("run", genuine, "--", "tinypkg"), with_another, *others):
             done = shop.argosy(*words, around=shared)
             assert done.code == 0, done.err
+        done = replace(shop, folder=folder).argosy("build", recipe, "--base", own.base, "-o", "x.sif", around=shared)
+        assert done.code == 0, done.err
+        steps.append(done.err)
+    packed = list(own.cache.glob("packed/*/wheel.sqfs"))
+    assert {stat.S_IMODE(each.stat().st_mode) & 0o040 for each in packed} == {0o040}
+    assert {each.stat().st_uid for each in packed} == {ALICE}
+    assert "3 packed before" in steps[1]

@@ -250,8 +250,9 @@ def test_a_prefix_is_updated_and_rolled_back_by_one_link(shop: Shop, prefix: Pat
     assert not (own / "bin/another").exists()
     assert shop.argosy("wrap", "rollback", own, "2").code == 0
     trees = {tree.name: digest_tree(tree) for tree in (own / "cache/trees").iterdir() if tree.is_dir()}
-    assert shop.argosy("wrap", "update", own, "onemore").code == 0
-    assert call(own, name="onemore") == "onemore 0.1"
+    alone = ("sh", "-c", 'umask 077; exec "$@"', "sh")
+    assert shop.argosy("wrap", "update", own, "onemore", around=alone).code == 0
+    assert call(own, name="onemore", around=AS_ALICE) == "onemore 0.1"
     assert trees == {name: digest_tree(own / "cache/trees" / name) for name in trees}
     assert shop.argosy("wrap", "rollback", own, "2").code == 0
     assert shop.argosy("wrap", "prune", own, "--keep", "0").out == "removed: 1, 3\n"

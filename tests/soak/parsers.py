@@ -24,7 +24,7 @@ from argosy.diagnostics.discover.replies import LOGIN
 from argosy.diagnostics.validate.merge import read_result
 from argosy.diagnostics.verify.verify import verify_job, verify_logs
 from argosy.diagnostics.why.find import find_errors
-from argosy.diagnostics.why.signatures import read_signatures
+from argosy.diagnostics.why.signatures import read_own_file, read_signatures
 from argosy.host.cdi import choose_devices, parse_cdi
 from argosy.images import oci
 from argosy.images.identify import identify_file
@@ -237,7 +237,7 @@ def _sif_samples() -> Sequence[bytes]:
 
 
 def _signatures(path: Path) -> object:
-    return find_errors("NCCL WARN Call to connect failed\n", read_signatures([path]))
+    return find_errors("NCCL WARN Call to connect failed\n", read_own_file(path).signatures)
 
 
 def _user_config(path: Path) -> object:

@@ -364,7 +364,7 @@ def _keep_tools(tools: Path, session: Session) -> None:
     """Move the static uv to the cache, where builds look for it."""
     for tool in sorted(tools.iterdir()) if tools.is_dir() else ():
         folder = session.paths.cache / TOOLS / tool.name
-        with fill_once(folder, what="unpacking uv", waiting=session.waiting) as beside:
+        with fill_once(folder, what="unpacking uv", waiting=session.waiting, shared=True) as beside:
             if beside is not None:
                 tool.rename(beside / "from-bundle")
                 for entry in (beside / "from-bundle").iterdir():

@@ -29,7 +29,8 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, fill_once, remove_path
+from argosy.core.shared_folders import share_new
+from argosy.core.store import atomic_file, fill_once, make_folder, remove_path
 from argosy.images.part_digest import remembered
 from argosy.recipes.uv_options import UvSettings
 
@@ -60,7 +61,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
     if file.is_file():
         return file
     with translate_os_errors(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
     with atomic_file(file, force=True) as beside:
         found = _write(url, beside, where, session)
         if found != sha256:
@@ -69,6 +70,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
                 evidence=f"{where}: sha256 {sha256}\ndownloaded: sha256 {found}",
                 hint="find out why the file changed before you write the new digest",
             )
+        share_new(beside)
     return file
 
 
@@ -231,7 +233,7 @@ def _fetch(session: Session, installed: Path, settings: UvSettings, wanted: str,
     argv = (str(installed), "pip", "install", "--python", sys.executable, *options, wanted, "--target")
     environment = {**session.host.environment, **dict(settings.environment)}
     try:
-        with fill_once(folder, what="downloading uv", waiting=session.waiting) as beside:
+        with fill_once(folder, what="downloading uv", waiting=session.waiting, shared=True) as beside:
             if beside is not None and _is_static(session, installed):
                 (beside / "bin").mkdir()
                 shutil.copy2(installed, beside / "bin/uv")

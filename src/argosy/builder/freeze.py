@@ -26,9 +26,8 @@ from argosy.core.records import replace
 from argosy.core.redact import redact, without_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
-from argosy.images.find import find_image, open_named
+from argosy.images.find import find_image, means_reference, open_named
 from argosy.images.flat import FlatLayer, base_source, layer_source
-from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import is_incomplete
@@ -110,7 +109,7 @@ def freeze(name: str, session: Session) -> Lock:
     ArgosyError
         If there is no such image, or it cannot be read.
     """
-    reference = name if is_reference(name) else str(find_image(name, session))
+    reference = name if means_reference(name, session) else str(find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
         if base.lock:
@@ -135,7 +134,7 @@ def freeze_whole(name: str, session: Session) -> Lock:
     ArgosyError
         See `freeze`.
     """
-    reference = name if is_reference(name) else str(find_image(name, session))
+    reference = name if means_reference(name, session) else str(find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
         if base.lock is None:

@@ -17,6 +17,7 @@ from argosy.core.locks import hold_lock
 from argosy.core.model import ContainerRequest, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shared_folders import share_new
 from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
 from argosy.images.find import find_image
@@ -82,6 +83,7 @@ def add_packages(
     with hold_lock(folder.with_name(f"{key}.lease"), what=f"building {output.name}", waiting=session.waiting):
         if not output.exists():
             _build(base, packages, output, form, session)
+            share_new(output)
             # Another machine may start the image, with another runtime.
             with suppress(ArgosyError):
                 link_layer_tree(open_image(output), base, ContainerRequest(runtime=runtime), session, session)

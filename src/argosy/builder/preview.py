@@ -27,9 +27,9 @@ from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.images.find import means_reference
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
-from argosy.images.registry.references import is_reference
 from argosy.recipes.merge import PYTHON_OF_DEBIAN, refuse_other_python
 from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import Project, words
@@ -184,7 +184,7 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
         return size, f"{render_size(size)}, from the bundle" if size else "from the bundle"
     if base.startswith("debian:"):
         return _describe_debian(plan, session, here=here)
-    if is_reference(base):
+    if means_reference(base, session):
         return 0, "downloaded first, unless the cache has it"
     if request.site and not is_made_by_engine(base, request.engine) and not Path(base).exists():
         return 0, f"not on this machine, expected at {request.site}"

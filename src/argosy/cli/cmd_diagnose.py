@@ -101,6 +101,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     session = open_session(quiet=True)
     logs = logs or (LAST,)
     found = [explain_log(session, log) for log in logs]
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        click.echo(note, err=True)
     if as_json:
         print_json(found)
     else:
@@ -147,8 +149,11 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """
     from argosy.diagnostics.report.collect import collect_report
     from argosy.diagnostics.report.page import render_page, write_bundle
+    from argosy.diagnostics.why.signatures import read_known_errors
 
     session = open_session(quiet=True)
+    for note in read_known_errors(session.host.environment).notes:
+        click.echo(note, err=True)
     collected = collect_report(session, job)
     path = output or Path(f"job-{collected.case.facts.id}.{'tar.gz' if bundle else 'html'}")
     with translate_os_errors(path.parent, "--output"), editing(path, waiting=session.waiting):

@@ -55,7 +55,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     """List the images of the catalog: those of your folder or ARGOSY_IMAGES, of the project, and of the site."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, list_catalog
+    from argosy.images.catalog import catalog_folders, list_catalog, list_dangling
     from argosy.images.describe import (
         describe_catalog_image,
         parse_requirements,
@@ -66,6 +66,9 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     entries = every = [describe_catalog_image(held, asked) for held in list_catalog(session)]
     if wanted:
         entries = [entry for entry in every if entry.found]
+    elif not target:
+        gone = map(describe_catalog_image, list_dangling(session))
+        entries = every = sorted([*entries, *gone], key=lambda entry: entry.name.partition(":")[0])
     if target:
         from argosy.diagnostics.check import check_entries
 

@@ -28,6 +28,7 @@ from argosy.core.locks import (
 )
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.render import DAY
+from argosy.core.shared_folders import is_shared, share_new
 from argosy.core.unnamed_files import write_new, write_unnamed
 
 HASHED_BYTES = 1 << 22
@@ -247,7 +248,7 @@ def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
     text = ask()
     if memo:
         with contextlib.suppress(OSError, ArgosyError):  # a full disk, or the cache of another user
-            memo.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(memo.parent)
             write_text(memo, text)
     return text
 
@@ -265,12 +266,6 @@ def make_folder(path: Path) -> None:
     if is_shared(path.parent) and is_owned(path):
         group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
         path.chmod(stat.S_IMODE(path.stat().st_mode) | group)
-
-
-def is_shared(folder: Path) -> bool:
-    """Return whether the users of a group share a folder: it is setgid and group-writable."""
-    mode = folder.stat().st_mode
-    return bool(mode & stat.S_IWGRP and mode & stat.S_ISGID)
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
@@ -304,10 +299,17 @@ def digest_of_file(file: Path, on_bytes: Callable[[int], None] | None = None) ->
 
 
 @contextlib.contextmanager
-def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Iterator[Path | None]:
+def fill_once(
+    path: Path, *, what: str, waiting: Callable[[Owner], None], shared: bool = False
+) -> Iterator[Path | None]:
     """Yield a temporary folder that becomes `path` if the block succeeds; yield None if `path` exists.
 
     Only one process fills the folder; others wait for it.
+
+    Parameters
+    ----------
+    shared
+        Whether the users of a shared cache read the folder; false for unpacked trees, whose modes are contents.
     """
     with translate_os_errors(path.parent):
         there = path.is_dir()
@@ -323,6 +325,8 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
         _remove_parts(path)
         with atomic_folder(path, replace=False) as beside:
             yield beside
+            if shared:
+                share_new(beside)
 
 
 def sweep_unfilled(folder: Path) -> None:

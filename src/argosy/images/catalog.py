@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from string import Template
@@ -144,27 +144,63 @@ def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
     return _in_folder(replace(parsed, tag=LATEST), f"{parsed.name}/{LATEST}", folder) or _newest(plain)
 
 
+def find_version(text: str, session: Session) -> Path | None:
+    """Return the file to which an alias points; None if the text is not an alias in the catalog.
+
+    Only links in the folders of the catalog are followed: other links, for example from a home folder to a disk, are
+    the user's own.
+    """
+    found = find_in_catalog(text, session)
+    if found is None or not found.is_symlink():
+        return None
+    folders = [folder.resolve() for folder in catalog_folders(session)]
+    while found.is_symlink() and any(found.parent.resolve().is_relative_to(folder) for folder in folders):
+        target = found.readlink()
+        above = found.parent.resolve() if ".." in target.parts else found.parent
+        found = Path(os.path.normpath(above / target))
+    return found
+
+
 def _newest(folder: Path) -> Path | None:
     files = [path for path in _image_files(folder) if not path.is_symlink()]
     return max(files, key=time_of_change, default=None)
 
 
 def _image_files(folder: Path) -> list[Path]:
+    return [path for path in _named_files(folder) if path.is_file()]
+
+
+def _named_files(folder: Path) -> list[Path]:
     with suppress(OSError):
-        return [p for p in folder.iterdir() if p.suffix in IMAGE_SUFFIXES and p.name[0] != "." and p.is_file()]
+        return [path for path in folder.iterdir() if path.suffix in IMAGE_SUFFIXES and path.name[0] != "."]
     return []
 
 
 def _list_folder(folder: Path) -> list[CatalogImage]:
     """Return all images in a folder of the catalog, sorted by name. Dangling aliases are omitted."""
+    found = _name_files(folder, _image_files)
+    images = [described for parsed, path in found if (described := _describe_file(parsed, path))]
+    return sorted(_with_newest(images), key=lambda each: (each.name.name, -each.changed, each.name.tag))
+
+
+def _name_files(folder: Path, list_files: Callable[[Path], list[Path]]) -> list[tuple[CatalogName, Path]]:
+    """Return the files in a folder of the catalog and in the folders below it, with their names."""
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and NAME.match(path.name)]
     except OSError:
         return []
-    found = [(CatalogName(path.stem), path) for path in _image_files(folder)]
-    found += [(CatalogName(below.name, path.stem), path) for below in inner for path in _image_files(below)]
-    images = [described for parsed, path in found if (described := _describe_file(parsed, path))]
-    return sorted(_with_newest(images), key=lambda each: (each.name.name, -each.changed, each.name.tag))
+    found = [(CatalogName(path.stem), path) for path in list_files(folder)]
+    return [*found, *((CatalogName(below.name, path.stem), path) for below in inner for path in list_files(below))]
+
+
+def list_dangling(session: Session) -> list[CatalogImage]:
+    """Return the aliases in the catalog whose image was removed."""
+    found = (each for folder in catalog_folders(session) for each in _name_files(folder, _named_files))
+    return [
+        CatalogImage(parsed, path, 0, path.lstat().st_mtime, str(path.readlink()))
+        for parsed, path in found
+        if path.is_symlink() and not path.exists() and find_in_catalog(str(parsed), session) is None
+    ]
 
 
 def _describe_file(parsed: CatalogName, path: Path) -> CatalogImage | None:
@@ -307,7 +343,7 @@ def remove_images(names: Sequence[str], session: Session) -> tuple[Removed, ...]
 
 def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     """Return the file of an image, and the folder of images that contains it."""
-    path = find_in_catalog(name, session) or _dangling(name, session)
+    path = find_in_catalog(name, session) or find_dangling(name, session)
     if path and name.endswith(IMAGE_SUFFIXES) and Path(session.host.cwd, name).is_file():
         known = name.rpartition(".")[0]
         raise UsageError(
@@ -346,11 +382,12 @@ def _remove_file(path: Path, folder: Path) -> Removed:
     return removed
 
 
-def _dangling(name: str, session: Session) -> Path | None:
+def find_dangling(name: str, session: Session) -> Path | None:
     """Return the alias of this name if its target does not exist."""
     parsed = parse_catalog_name(name)
-    links = [parsed.file(folder) for folder in session.paths.images] if parsed else []
-    return next((link for link in links if link.is_symlink()), None)
+    folders = catalog_folders(session) if parsed else ()
+    links = (parsed.file(folder, suffix) for folder in folders for suffix in IMAGE_SUFFIXES if parsed)
+    return next((link for link in links if link.is_symlink() and not link.exists()), None)
 
 
 def unlink_images(paths: list[Path], folder: Path) -> None:

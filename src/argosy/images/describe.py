@@ -125,6 +125,8 @@ def describe_catalog_image(image: CatalogImage, wanted: tuple[Requirement, ...] 
         Packages to search for.
     """
     entry = CatalogEntry(str(image.name), str(image.path), image.size, image.changed, image.alias_of, image.newest)
+    if image.alias_of and not image.path.exists():
+        return replace(entry, fault=f"alias of {image.alias_of}, which is gone")
     try:
         lock = open_image(image.path).lock
     except ArgosyError as error:

@@ -11,7 +11,16 @@ from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.images.catalog import IMAGE_SUFFIXES, catalog_folders, find_in_catalog, suggest_catalog_name
+from argosy.images.catalog import (
+    IMAGE_SUFFIXES,
+    catalog_folders,
+    find_dangling,
+    find_in_catalog,
+    find_version,
+    list_catalog,
+    parse_catalog_name,
+    suggest_catalog_name,
+)
 from argosy.images.identify import READY, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import image_of_prefix
@@ -37,15 +46,15 @@ def find_image(reference: str, session: Session) -> Path:
     path = parse_path(reference)
     if path.exists():
         return _local(path.absolute(), session)
-    from argosy.images.registry.references import is_reference, parse_reference  # noqa: PLC0415 - most images are files
-
-    if is_reference(reference):
-        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - likewise
-
-        return fetch_image(parse_reference(reference), session).path
-    found = find_named(reference, session)
+    found = find_in_catalog(reference, session)
     if found is not None:
         return found
+    if means_reference(reference, session):
+        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - most images are files
+        from argosy.images.registry.references import parse_reference  # noqa: PLC0415 - likewise
+
+        return fetch_image(parse_reference(reference), session).path
+    refuse_dangling(reference, session)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
@@ -68,6 +77,51 @@ def open_named(reference: str, session: Session) -> OpenedImage:
     return replace(opened, image=replace(opened.image, reference=reference))
 
 
+def open_version(reference: str, session: Session) -> OpenedImage:
+    """Open the image of a job as `open_named` does; of an alias in the catalog, open the version.
+
+    A job that waits then keeps its image if the alias is moved, and a copy of the script says which version it used.
+    """
+    version = None if parse_path(reference).exists() else find_version(reference, session)
+    if version is None:
+        return open_named(reference, session)
+    inside = (version.relative_to(each) for each in catalog_folders(session) if version.is_relative_to(each))
+    session.reporter.note(f"{reference} is {next(inside, version)}")
+    return open_named(str(version), session)
+
+
+def means_reference(text: str, session: Session) -> bool:
+    """Return whether a text means a reference, and not a name in the catalog such as ``dock:1``."""
+    from argosy.images.registry.references import is_reference  # noqa: PLC0415 - most images are files
+
+    if not is_reference(text):
+        return False
+    parsed = parse_catalog_name(text)
+    if parsed is None:
+        return True
+    known = any(each.name.name == parsed.name for each in list_catalog(session))
+    return not known and find_dangling(text, session) is None
+
+
+def refuse_dangling(text: str, session: Session) -> None:
+    """Refuse an alias in the catalog whose image was removed.
+
+    Raises
+    ------
+    UsageError
+        The message has the target of the alias.
+    """
+    link = find_dangling(text, session)
+    if link is not None:
+        own = link.is_relative_to(session.paths.images[0]) if session.paths.images else False
+        hint = f"let it point to another image: argosy images tag IMAGE {text}" if own else "ask its owner"
+        raise UsageError(
+            f"{text} is an alias of {link.readlink()}, which is gone",
+            evidence=str(link),
+            hint=f"see 'argosy images ls', and {hint}",
+        )
+
+
 def find_named(text: str, session: Session) -> Path | None:
     """Return the file or folder of a path or of a name in the catalog; None if there is none."""
     path = parse_path(text)
@@ -78,8 +132,11 @@ def suggest_named(text: str, session: Session, otherwise: str) -> str:
     """Return the hint for an image that does not exist: a similar name in the catalog, reference or file."""
     from argosy.images.registry.references import guess_reference  # noqa: PLC0415 - only for this hint
 
-    meant = _similar_file(parse_path(text)) or suggest_catalog_name(text, session) or guess_reference(text)
-    return f"did you mean {meant}?" if meant else otherwise
+    meant, reference = _similar_file(parse_path(text)) or suggest_catalog_name(text, session), guess_reference(text)
+    if not meant and reference and parse_catalog_name(text):
+        # It may be the name of an image that was removed: a stranger's image must not replace it.
+        return f"'argosy images ls' lists the catalog; for an image of Docker Hub, write {reference}"
+    return f"did you mean {meant or reference}?" if meant or reference else otherwise
 
 
 def _similar_file(path: Path) -> str:

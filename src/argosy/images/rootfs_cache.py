@@ -19,7 +19,7 @@ from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
 from argosy.core.session import Session
-from argosy.core.store import fill_once, is_owned
+from argosy.core.store import fill_once, is_owned, make_folder
 from argosy.images.flat import FlatLayer
 from argosy.images.part_digest import tree_name
 from argosy.images.sif.write import FileSlice
@@ -145,7 +145,7 @@ def store_layer(session: Session, key: str, tree: Path) -> None:
     """Move the tree of a newly built layer into the cache, unless it is there already or on another disk."""
     entry = session.paths.cache / LAYERS / key
     with suppress(OSError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(entry.parent)
         with suppress(FileNotFoundError):
             notes_beside(tree).rename(tree / NOTES)
         tree.rename(entry)

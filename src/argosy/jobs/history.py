@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from argosy.slurm.queries import base_number
 from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import ENDED, RUNNING, describe_state
 from argosy.slurm.times import parse_minutes
+from argosy.version import VERSION
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -133,6 +135,21 @@ def _find_record(session: Session, job: str) -> Path:
     return record
 
 
+def _other_format(record: Path, name: str, plan: Mapping[str, Any], message: str) -> UsageError:
+    """Return the error for a record whose values have other types; the script in it is complete."""
+    key = re.search(r"`\$\.(\w+)|field `(\w+)`", message)
+    versions = plan.get("versions")
+    writer = versions.get("argosy") if isinstance(versions, dict) else None
+    is_other = writer not in {None, VERSION}
+    which = f"Argosy {writer} wrote it, and this is {VERSION}" if is_other else f"this is Argosy {VERSION}"
+    value = f"; the value {key[1] or key[2]!r} is missing or of another type" if key else ""
+    return UsageError(
+        f"cannot read the record of {name}: another version of Argosy wrote it, or it is damaged",
+        evidence=f"{record / PLAN}: {which}{value}",
+        hint=f"read the script of the job: {record / SCRIPT}; or repeat the options of the launch",
+    )
+
+
 def read_kept_plan(record: Path, name: str) -> LaunchPlan:
     """Read the plan in a record, including its script.
 
@@ -150,6 +167,8 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
         plan = parse_json((record / PLAN).read_text(encoding="utf-8"))
         script = (record / SCRIPT).read_text(encoding="utf-8")
         return msgspec.convert({**plan, "script": script}, LaunchPlan)
+    except msgspec.ValidationError as error:
+        raise _other_format(record, name, plan, str(error)) from error
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"cannot read the record of {name}",

@@ -200,7 +200,8 @@ def _resolve_local(
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
     dry = purpose is Purpose.SHOW
-    return host, open_container(wanted, request.image, session, command=request.command, dry=dry, site=target.site)
+    site, command = target.site, request.command
+    return host, open_container(wanted, request.image, session, command=command, dry=dry, site=site, for_job=True)
 
 
 def _resolve_job(
@@ -286,7 +287,9 @@ def _open_at_nodes(
 ) -> tuple[Host, ContainerPlan]:
     """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
     job_host = with_validated_overlay(site, job_host, wanted.runtime)
-    container = open_container(wanted, request.image, session, command=command, dry=dry, site=site, job_host=job_host)
+    container = open_container(
+        wanted, request.image, session, command=command, dry=dry, site=site, job_host=job_host, for_job=True
+    )
     return job_host, left_to_nodes(container)
 
 

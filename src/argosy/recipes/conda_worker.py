@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.core.progress import render_amount
-from argosy.core.store import is_shared
+from argosy.core.shared_folders import is_shared
 
 PROGRESS_EVERY_SECONDS = 0.5
 SHA256_DIGITS = 64

@@ -25,7 +25,7 @@ from argosy.core.shell import literal_argv
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
-from argosy.images.find import open_named
+from argosy.images.find import open_named, open_version
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import GO_ARCH, OpenedImage, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
@@ -59,6 +59,7 @@ def open_container(
     dry: bool = False,
     site: Site | None = None,
     job_host: Host | None = None,
+    for_job: bool = False,
 ) -> ContainerPlan:
     """Open an image and plan its container; unpack the image if the runtime cannot mount it.
 
@@ -72,6 +73,8 @@ def open_container(
         The site whose profile says how to enter its images; None for the sites of this machine.
     job_host
         The machine that starts the container; None for this one, whose programs read and convert the image.
+    for_job
+        Whether the plan is carried out later, so that an alias of the image may be moved until then.
 
     Raises
     ------
@@ -89,7 +92,7 @@ def open_container(
     session = replace(session, host=replace(session.host, arch=host.arch))
     if named is not None:
         return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
-    opened = open_named(reference, with_images_of(site, session))
+    opened = (open_version if for_job else open_named)(reference, with_images_of(site, session))
     refuse_layer(opened, session)
     plan = _present(_planned(wanted, opened.image, _running(opened.image, host), site))
     plan = _entered(plan, request, reference, session, site)

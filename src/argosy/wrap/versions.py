@@ -15,6 +15,7 @@ from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
+from argosy.core.shared_folders import READERS, let_read, let_read_tree
 from argosy.core.shell import quote
 from argosy.core.store import remove_path, sweep_unfilled, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
@@ -99,6 +100,27 @@ def next_number(prefix: Path) -> int:
 def switch(prefix: Path, number: int) -> None:
     """Switch the commands of a prefix to a version with one rename, so that they exist at every moment."""
     write_link(prefix / SWITCH, f"{VERSIONS}/{number}/bin")
+
+
+def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
+    """Let those users read a new version who can read the current one, also if this user's umask is 077.
+
+    Parameters
+    ----------
+    folder
+        The folder of the new version.
+    trees
+        Names of its trees in the cache of the prefix. The modes of the files in them are those of the image.
+    """
+    current = current_version(prefix)
+    readers = version_folder(prefix, current).stat().st_mode & READERS if current else 0
+    if not readers:
+        return
+    let_read_tree(folder, readers)
+    cache = prefix / CACHE / "trees"
+    entries = [cache / name for name in trees]
+    for path in (cache.parent, cache, *entries, *(inside for entry in entries for inside in entry.iterdir())):
+        let_read(path, readers)
 
 
 def read_version(prefix: Path, number: int) -> Version:

@@ -145,7 +145,7 @@ def test_a_cached_debian_base_is_shown_with_its_size(session: Session, request_:
     [
         ("bas.sif", "did you mean base.sif?"),
         ("nvcr.io/nvidia/pytorch:25.10-py3", "did you mean docker://nvcr.io/nvidia/pytorch:25.10-py3?"),
-        ("ubuntu:22.04", "did you mean docker://ubuntu:22.04?"),
+        ("ubuntu:22.04", "for an image of Docker Hub, write docker://ubuntu:22.04"),
         ("x", "check the path"),
     ],
 )

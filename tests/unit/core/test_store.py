@@ -249,6 +249,28 @@ def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
     assert names(place.parent) == ["thing"]
 
 
+@pytest.mark.parametrize("mode", [0o2775, 0o755])
+def test_the_group_of_a_shared_cache_can_read_an_entry_whatever_the_umask(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        for shared in (True, False):
+            with fill_once(tmp_path / f"kind/{shared}", what="w", waiting=silent, shared=shared) as folder:
+                assert folder is not None
+                (folder / "bin").mkdir()
+                (folder / "bin/uv").touch(mode=0o700)
+                (folder / "data").touch()
+                (folder / "link").symlink_to("/etc/shadow")
+    finally:
+        os.umask(before)
+    names_in = (".", "bin", "bin/uv", "data")
+    of_group, own = (
+        [(tmp_path / "kind" / kind / name).stat().st_mode & 0o777 for name in names_in] for kind in ("True", "False")
+    )
+    assert own == [0o700, 0o700, 0o700, 0o600]
+    assert of_group == ([0o750, 0o750, 0o750, 0o640] if mode & stat.S_ISGID else own)
+
+
 def test_a_cached_folder_does_not_appear_when_making_it_fails(tmp_path: Path) -> None:
     def half() -> None:
         with fill_once(tmp_path / "thing", what="w", waiting=silent) as folder:

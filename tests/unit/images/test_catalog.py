@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.builder.bases.base import base_file
 from argosy.builder.output.oci import write_sif_layout
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Host
@@ -21,7 +22,9 @@ from argosy.images.catalog import (
     CatalogName,
     catalog_folders,
     find_in_catalog,
+    find_version,
     list_catalog,
+    list_dangling,
     list_images_of,
     new_file,
     parse_catalog_name,
@@ -30,6 +33,7 @@ from argosy.images.catalog import (
     with_images_of,
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
+from argosy.images.find import find_image, means_reference
 from argosy.images.pull import PullRequest, guess_name, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
@@ -85,6 +89,57 @@ def test_latest_is_the_image_with_that_tag_and_not_the_newest(session: Session) 
     link, _ = tag_image("a:1", "a:latest", session)
     assert find_in_catalog("a", session) == link
     assert link.resolve().name == "1.sif"
+
+
+def test_an_alias_stands_for_the_version_to_which_it_points_and_links_of_the_user_stay(
+    session: Session, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/c.sif").write_bytes(b"x")
+    (tmp_path / "home").symlink_to(tmp_path / "scratch")
+    (tmp_path / "home/d.sif").symlink_to("c.sif")
+    (images / "c.sif").symlink_to(tmp_path / "home/d.sif")
+    for image, alias in (("a:1", "a:stable"), ("a:1", "other"), ("other", "more:1"), ("b", "a:latest")):
+        tag_image(image, alias, session)
+    (images / "chain.sif").symlink_to("a/stable.sif")
+    names = ("a:stable", "other", "more:1", "chain", "a", "c", "a:1", "missing")
+    found = [find_version(name, session) for name in names]
+    first = images / "a/1.sif"
+    assert found == [first, first, first, first, images / "b.sif", tmp_path / "home/d.sif", None, None]
+
+
+def test_a_name_in_the_catalog_may_look_like_a_transport(session: Session, tmp_path: Path) -> None:
+    image = tmp_path / "images/dock/1.sif"
+    image.parent.mkdir()
+    image.write_bytes(b"x")
+    assert find_image("dock:1", session) == image
+    assert not means_reference("dock:1", session)
+    assert means_reference("dock://1", session)
+    with pytest.raises(UsageError, match="there is no image 'dock:2'") as raised:
+        find_image("dock:2", session)
+    assert raised.value.hint == "did you mean dock:1?"
+    with pytest.raises(UsageError, match="invalid image reference 'orass:1'"):
+        find_image("orass:1", session)
+
+
+def test_an_alias_whose_image_was_removed_says_so_and_is_listed(session: Session, tmp_path: Path) -> None:
+    image, _ = tag_image("b", "tools:stable", session)
+    tag_image("b", "dock:1", session)
+    (tmp_path / "images/b.sif").unlink()
+    for name in ("tools:stable", "dock:1"):
+        with pytest.raises(UsageError, match=rf"{name} is an alias of \.\./b\.sif, which is gone") as raised:
+            find_image(name, session)
+        assert f"argosy images tag IMAGE {name}" in raised.value.hint
+    with pytest.raises(UsageError, match="which is gone"):
+        base_file("tools:stable", session)
+    (entry,) = (describe_catalog_image(each) for each in list_dangling(session) if each.path == image)
+    assert (entry.name, entry.fault) == ("tools:stable", "alias of ../b.sif, which is gone")
+    assert "which is gone" in render_entries([entry], entry.changed)
+    image.unlink()
+    with pytest.raises(UsageError, match="there is no image") as raised:
+        find_image("tools:stable", session)
+    assert raised.value.hint.startswith("'argosy images ls' lists the catalog")
 
 
 LEFT = "{}.4194304.0123abcd.part"

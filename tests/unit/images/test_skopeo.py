@@ -91,6 +91,16 @@ def test_a_refused_login_names_the_login_command() -> None:
     assert "check the name" in error.hint
 
 
+@pytest.mark.parametrize("pushing", [False, True])
+def test_without_a_runtime_folder_the_hint_names_the_variables_for_the_file_of_logins(pushing: bool) -> None:  # noqa: FBT001
+    file = "/run/containers/1000/auth.json"
+    said = f'getting username and password: reading JSON file "{file}": open {file}: permission denied'
+    error = explain_failure(REFERENCE, Command(("skopeo",)), reply(said), pushing=pushing)
+    assert "REGISTRY_AUTH_FILE" in error.hint
+    assert "XDG_RUNTIME_DIR" in error.hint
+    assert "REGISTRY_AUTH_FILE" not in explain_failure(REFERENCE, Command(("skopeo",)), reply("auth.json: bad")).hint
+
+
 def test_a_compressed_archive_that_skopeo_cannot_read_has_the_command_to_decompress_it(tmp_path: Path) -> None:
     said = "loading tar component manifest.json: archive/tar: invalid tar header"
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(bytes(10_000)))

@@ -41,6 +41,7 @@ from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Avoid, SiteBind, SiteOption
 from argosy.sites.software import Modules
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
+from argosy.version import VERSION
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
@@ -759,6 +760,23 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     (folder / "job.json").write_text('{"name": 3}')
     with pytest.raises(UsageError, match="cannot read the record of job 7"):
         kept_plan(session, "7")
+
+
+def test_a_record_of_another_version_is_refused_in_plain_words(tmp_path: Path) -> None:
+    session, folder = make_session(tmp_path), tmp_path / "runs/1"
+    write_record(plan(), folder, session)
+    write_submission(folder, Submission("7"))
+    record = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps({**record, "private": True, "versions": {"argosy": "0.0.9"}}))
+    with pytest.raises(UsageError, match="another version of Argosy wrote it") as caught:
+        kept_plan(session, "7")
+    assert f"Argosy 0.0.9 wrote it, and this is {VERSION}; the value 'private'" in caught.value.evidence
+    assert str(folder / "job.sh") in caught.value.hint
+    del record["name"]
+    (folder / "job.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="another version of Argosy wrote it") as caught:
+        kept_plan(session, "7")
+    assert "the value 'name'" in caught.value.evidence
 
 
 @pytest.mark.parametrize(("arch", "most"), [("x86_64", 8), ("aarch64", 8), ("ppc64le", 32), ("", 32)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind
 from argosy.core.records import replace
+from argosy.core.session import PlainReporter
 from argosy.core.shell import ShellHelper
 from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
 from argosy.runtimes.open_container import name_of_image, open_container, plan_entry
@@ -44,6 +46,23 @@ def test_a_home_that_is_no_folder_is_not_mounted(tmp_path: Path, home: str, moun
     plan = open_container(ContainerRequest(runtime="bwrap"), str(tree), replace(real, host=host), dry=True)
     assert (Bind(home, home) in plan.entry.binds) is mounted
     assert "/dev/null" not in plan.runtime.argv(plan.entry, ("true",))
+
+
+def test_a_job_gets_the_version_to_which_an_alias_points(tmp_path: Path) -> None:
+    real = real_session(tmp_path)
+    host = replace(real.host, programs={"bwrap": "/usr/bin/bwrap"})
+    for name in ("bin", "etc", "usr", "proc"):
+        (tmp_path / "images/tools/1.sif" / name).mkdir(parents=True)
+    (tmp_path / "images/tools/stable.sif").symlink_to("1.sif")
+    noted = io.StringIO()
+    paths = replace(real.paths, images=(tmp_path / "images",))
+    session = replace(real, host=host, paths=paths, reporter=PlainReporter(stream=noted))
+    request = ContainerRequest(runtime="bwrap")
+    plans = [
+        open_container(request, "tools/stable.sif", session, dry=True, for_job=for_job) for for_job in (True, False)
+    ]
+    assert [Path(each.entry.image.path).name for each in plans] == ["1.sif", "stable.sif"]
+    assert noted.getvalue() == "tools/stable.sif is tools/1.sif\n"
 
 
 def plan(

@@ -41,7 +41,7 @@ from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import locked_prefix, refuse_prefix, switch, versions, write_version
+from argosy.wrap.versions import keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
 START = StartFile(
@@ -111,6 +111,28 @@ def test_the_probes_output_is_found_among_the_images() -> None:
     assert found is not None
     assert (found.path, found.programs, found.venv) == ("/usr/bin", ("/usr/bin/a:b",), (("home", "/usr/bin"),))
     assert parse_probe(text.replace("argosy:end:yes\n", "")) is None
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o2750, 0o700])
+def test_a_new_version_is_read_by_those_who_read_the_old_one(tmp_path: Path, mode: int) -> None:
+    old, new, tree = (tmp_path / name for name in ("versions/1", "versions/.2.part", "cache/trees/t"))
+    for folder in (old / "bin", new / "bin", tree / "root/etc"):
+        folder.mkdir(parents=True)
+    switch(tmp_path, 1)
+    (new / "bin/python").touch(0o700)
+    (new / "version.json").touch(0o600)
+    (new / "image.sif").symlink_to(tmp_path / "own.sif")
+    (tmp_path / "own.sif").touch(0o600)
+    (tree / "root/etc/shadow").touch(0o600)
+    for folder in (new, new / "bin", tree, tree / "root", tree.parent, tree.parent.parent):
+        folder.chmod(0o700)
+    old.chmod(mode)
+    keep_readers(tmp_path, new, ("t",))
+    readers = mode & 0o055
+    for folder in (new, new / "bin", new / "bin/python", tree, tree / "root", tree.parent, tree.parent.parent):
+        assert folder.stat().st_mode & 0o777 == 0o700 | readers
+    assert (new / "version.json").stat().st_mode & 0o777 == 0o600 | readers & 0o044
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "own.sif", tree / "root/etc/shadow")] == [0o600, 0o600]
 
 
 @pytest.mark.parametrize("order", [("usr/bin/python3", "venv/bin/python"), ("venv/bin/python", "usr/bin/python3")])

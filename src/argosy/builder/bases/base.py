@@ -20,7 +20,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.host.emulation import machine_named
-from argosy.images.find import find_named, suggest_named
+from argosy.images.find import find_named, means_reference, refuse_dangling, suggest_named
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
@@ -28,7 +28,7 @@ from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refu
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.convert import pack_root_tar, refuse_other_tar
 from argosy.images.registry.fetch import fetch_image
-from argosy.images.registry.references import Reference, file_reference, is_reference, parse_reference
+from argosy.images.registry.references import Reference, file_reference, parse_reference
 from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs, time_of_file
@@ -150,7 +150,7 @@ def open_base(
         return _debian_base(reference, session, needs)
     if is_made_by_engine(reference, options):
         return _made_by_engine(reference, session, work, options, step)
-    if is_reference(reference):
+    if means_reference(reference, session):
         return _fetched_base(parse_reference(reference), session)
     path = base_file(reference, session)
     kind = identify_file(path).kind
@@ -167,7 +167,7 @@ def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], op
     """Return whether a base may have to be created or downloaded first."""
     if reference.startswith("debian:"):
         return not debian_file(reference, session, needs).is_file()
-    return is_made_by_engine(reference, options) or is_reference(reference)
+    return is_made_by_engine(reference, options) or means_reference(reference, session)
 
 
 def is_copied(path: Path, session: Session) -> bool:
@@ -209,6 +209,7 @@ def base_file(reference: str, session: Session) -> Path:
     found = find_named(reference, session)
     if found is not None:
         return found
+    refuse_dangling(reference, session)
     raise UsageError(
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "

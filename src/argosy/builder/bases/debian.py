@@ -175,7 +175,7 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     packages = _with_needs(named, needs)
     entry = _cache_entry(suite, packages, session)
     pin_entry(session.paths.cache, f"bases/{entry.name}", waiting=session.waiting)
-    with fill_once(entry, what=f"creating {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"creating {reference}", waiting=session.waiting, shared=True) as folder:
         if folder is not None:
             _bootstrap(session, suite, packages, folder)
     return entry / PACKED, tuple(package for package in needs if package not in named)

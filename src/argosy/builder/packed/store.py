@@ -27,6 +27,7 @@ import msgspec
 from argosy.builder.python.pins import Pin
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
+from argosy.core.shared_folders import share_new
 from argosy.core.store import atomic_file, make_folder
 from argosy.images.part_digest import describe_part, part_digest, remember_digest
 from argosy.images.sif.write import FileSlice, whole_of
@@ -152,8 +153,10 @@ def store_part(entry: Path, wheel: PackedPackage, cache: Path) -> PackedPackage:
     # Another build may read this entry now: each file is replaced by a rename.
     with atomic_file(entry / PART, force=True, flush=False) as part:
         shutil.move(wheel.part, part)
+        share_new(part)
     with atomic_file(entry / RECORD, force=True, flush=False) as record:
         record.write_bytes(hashlib.sha256(text).digest() + text)
+        share_new(record)
     stored = entry / PART
     remember_digest(describe_part(stored, 0, stored.stat().st_size), wheel.record.digest, cache)
     return replace(wheel, part=stored)

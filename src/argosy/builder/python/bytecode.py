@@ -30,7 +30,8 @@ from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Step
-from argosy.core.store import link_or_copy, part_name, remove_path
+from argosy.core.shared_folders import share_new
+from argosy.core.store import link_or_copy, make_folder, part_name, remove_path
 
 BYTECODE = "bytecode"
 """Folder of the cache."""
@@ -103,12 +104,13 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         cached: list[CachedFile] = []
         try:
             with translate_os_errors(entry.parent):
-                beside.mkdir(parents=True)
+                make_folder(beside)
                 for code in self._codes(package):
                     with suppress(FileNotFoundError):
                         cached.append(CachedFile(code, zlib.crc32(_read(f"{root}/{code}"))))
                         link_or_copy(f"{root}/{code}", f"{beside}/{len(cached) - 1}")
                 (beside / MODULE_LIST).write_bytes(msgspec.json.encode(cached))
+                share_new(beside)
                 remove_path(entry)
                 with suppress(FileExistsError):  # another build stored the same meanwhile
                     beside.rename(entry)

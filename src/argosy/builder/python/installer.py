@@ -22,7 +22,8 @@ from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.render import DAY
 from argosy.core.session import Step
-from argosy.core.store import is_foreign, is_shared, make_folder, remove_path
+from argosy.core.shared_folders import is_shared
+from argosy.core.store import is_foreign, make_folder, remove_path
 from argosy.recipes.uv_options import UvSettings
 
 CACHE_INSIDE = "/.argosy/uv-cache"

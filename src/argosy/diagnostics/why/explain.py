@@ -19,7 +19,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.why.find import OF_LAUNCHERS, OF_OTHERS, KnownError, find_errors
 from argosy.diagnostics.why.lines import text_of_last_job
-from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
+from argosy.diagnostics.why.signatures import Signature, read_known_errors
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.names import names_run, unknown_log
@@ -102,6 +102,10 @@ ENDED_BY_OTHERS = 128 + signal.SIGTERM
 SILENT_RANK = "read the last lines of that rank (argosy logs JOB --rank R), and where its program exits with this code"
 
 
+IMAGE_MISSING = "image-missing"
+WAS_THERE = "the image was there when the job was launched, and somebody removed or moved it since: 'ls -l' of its path"
+
+
 class Explained(msgspec.Struct, frozen=True):
     """A log, its known errors, and how the job ended or which rank failed first."""
 
@@ -110,6 +114,8 @@ class Explained(msgspec.Struct, frozen=True):
     end: str = ""
     hint: str = ""
     """The next step for a job that failed without a known error; empty for others."""
+    notes: tuple[str, ...] = ()
+    """Mistakes in the user's or the system's files of known errors."""
 
     @property
     def failed(self) -> bool:
@@ -130,7 +136,11 @@ def explain_log(session: Session, log: str) -> Explained:
     UsageError
         When the file or job does not exist, or has written nothing.
     """
-    signatures = read_signatures(signature_files(session.host.environment))
+    known = read_known_errors(session.host.environment)
+    return replace(_explain_log(session, log, known.signatures), notes=known.notes)
+
+
+def _explain_log(session: Session, log: str, signatures: Sequence[Signature]) -> Explained:
     if log == "-":
         text, before = _read_stream_end(sys.stdin.buffer)
         piped = _find_errors(text, signatures)
@@ -140,7 +150,7 @@ def explain_log(session: Session, log: str) -> Explained:
     text, before = _read_end(path)
     is_running = facts is not None and facts.kind == RUNNING
     all_errors = _find_errors(text, signatures, is_running=is_running)
-    found = [_as_survived(each, facts) for each in all_errors if facts is None or _is_relevant(each, facts)]
+    found = [_of_job(each, facts) for each in all_errors if facts is None or _is_relevant(each, facts)]
     if facts is None:
         end = describe_first_rank(text, found)
     else:
@@ -172,6 +182,13 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
         return judged.text
     cause = next((each for each in found if each.level in {"cause", "maybe", "end"}), None)
     return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
+
+
+def _of_job(error: KnownError, facts: JobFacts | None) -> KnownError:
+    """Return an error with what is known about its job: `argosy launch` opened the image and wrote its path itself."""
+    if facts and facts.record and error.name == IMAGE_MISSING:
+        error = replace(error, often=(WAS_THERE, *(each for each in error.often if "mistyped" not in each)))
+    return _as_survived(error, facts)
 
 
 def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
@@ -245,10 +262,12 @@ def _decode(data: bytes) -> str:
 
 def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...]:
     """Find the known errors of a job's last run. A requeued job appends to its output."""
-    signatures = read_signatures(signature_files(session.host.environment))
+    known = read_known_errors(session.host.environment)
+    for note in known.notes:
+        session.reporter.note(note)
     text, before = _read_end(output)
     for start, run in last_runs(text):
-        if found := _find_errors(run, signatures):
+        if found := _find_errors(run, known.signatures):
             lines = before + text.count("\n", 0, start)
             return tuple(replace(each, line=each.line + lines) for each in found)
     return ()
@@ -260,4 +279,4 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
     relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS_LEVELS]
-    return _render_error(relevant[0], facts.output) if relevant else ""
+    return _render_error(_of_job(relevant[0], facts), facts.output) if relevant else ""

@@ -117,7 +117,7 @@ def fetch_sif(
     """
     name = layer.digest.removeprefix("sha256:")
     entry = session.paths.cache / "fetched" / f"sif-{name}"
-    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting, shared=True) as folder:
         if folder is not None:
             with (
                 session.step("fetch", f"{reference} {render_size(layer.size)}") as step,
@@ -241,7 +241,7 @@ def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
     entry = session.paths.cache / "fetched" / f"tar-{key}"
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
-    with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting, shared=True) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once") as step:
                 out = folder / TAR_NAME

@@ -32,7 +32,7 @@ from argosy.core.progress import watch_growth
 from argosy.core.records import asdict, replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import fill_once, mark_used, work_folder, write_text
+from argosy.core.store import fill_once, make_folder, mark_used, work_folder, write_text
 from argosy.core.suggest import did_you_mean
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
@@ -181,7 +181,7 @@ def _read_known(memo: Path) -> Known | None:
 
 def _write_known(memo: Path, known: Known) -> None:
     with translate_os_errors(memo.parent):
-        memo.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(memo.parent)
         write_text(memo, json.dumps(asdict(known)) + "\n")
 
 
@@ -223,7 +223,7 @@ def _without_colon(reference: Reference, session: Session) -> Path | str:
         return reference.name
     link = session.paths.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]
     with translate_os_errors(link.parent):
-        link.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(link.parent)
         if not link.is_symlink():
             link.symlink_to(Path(reference.name).absolute())
     return link
@@ -245,7 +245,7 @@ def _place(config: OciConfig, session: Session) -> Path:
 def _make(
     reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, entry: Path, session: Session
 ) -> None:
-    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting, shared=True) as folder:
         if folder is None:
             return
         whole = _size(chosen, manifest, session)
@@ -277,7 +277,7 @@ def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetch
     """Fetch with Apptainer or SingularityCE. They report no digest, so the reference is the key in the cache."""
     entry = session.paths.cache / "fetched" / f"by-reference-{key}"
     made = False
-    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting, shared=True) as folder:
         if folder is not None:
             made = True
             with session.step("fetch", str(reference)), work_folder(session.work_parent()) as work:

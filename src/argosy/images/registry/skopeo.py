@@ -301,7 +301,15 @@ def _explain_registry(fault: RegistryFault, reference: Reference, evidence: str,
         return ToolFailed(what, evidence=evidence, hint=hint)
     what, hint = _describe_fault(fault, registry, str(reference), reference.name)
     what = what or f"cannot {'push' if pushing else 'fetch'} {reference}"
+    if re.search(r"/run/containers/\d+/auth\.json: permission denied", evidence):
+        hint = NO_RUNTIME_FOLDER
     return kind(what, evidence=evidence, hint=hint)
+
+
+NO_RUNTIME_FOLDER = (
+    "without XDG_RUNTIME_DIR, skopeo keeps logins in a folder of root: export "
+    'REGISTRY_AUTH_FILE="$HOME/.config/containers/auth.json", or set XDG_RUNTIME_DIR to a folder of your own'
+)
 
 
 def _describe_fault(fault: RegistryFault, registry: str, image: str, name: str) -> tuple[str, str]:
