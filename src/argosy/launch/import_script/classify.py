@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import read_commands
 from argosy.slurm.script_words import Values, Word, WordPart, source_text
 
@@ -79,7 +80,7 @@ def computed_variables(words: Sequence[str]) -> set[str]:
 def assigned_variables(text: str) -> set[str]:
     """Return the variables that a compound statement sets."""
     found = {
-        *filter(None, chain.from_iterable(ASSIGNED.findall(text))),
+        *filter(None, chain.from_iterable(ASSIGNED.findall(without_texts(text)))),
         *DEFAULTED.findall(text),
         *counted_variables(text),
     }

@@ -16,6 +16,7 @@ from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.roles import Role
 from argosy.launch.import_script.variables import NODES
 from argosy.sites.profile import Site
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import source_text
 
@@ -85,7 +86,7 @@ def fate_of_harmless(statement: Statement, *, can_end: bool) -> Outcome:
     """Return what becomes of a compound statement that starts no program; `can_end`: ``exit`` may end the script."""
     if can_end and "exit" in statement.commands:
         return Outcome(Fate.UNTRANSLATED, ENDS)
-    if WRITES.search(statement.text):
+    if WRITES.search(without_texts(statement.text)):
         return Outcome(Fate.UNTRANSLATED, written_file(statement))
     return Outcome(Fate.LEFT_OUT, "it only prints, or controls the shell of the script")
 

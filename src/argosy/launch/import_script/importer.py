@@ -43,6 +43,7 @@ from argosy.launch.import_script.shell_state import (
 )
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import JobScript, Statement, read_job_script
 from argosy.slurm.script_words import expand, source_text
 
@@ -223,7 +224,7 @@ class _Reader:
         """Return whether a compound statement changes variables of the environment that a job needs."""
         if self.state.exports_all or self.state.exported.intersection(changed):
             return bool(changed)
-        return bool(fates.EXPORT.search(fates.RENDEZVOUS_EXPORT.sub("", statement.text)))
+        return bool(fates.EXPORT.search(fates.RENDEZVOUS_EXPORT.sub("", without_texts(statement.text))))
 
     def outcome_of_block(self, statement: Statement, programs: str) -> Outcome:
         """Return what the user has to do about a compound statement that starts these programs."""
