@@ -40,6 +40,9 @@ COUNTED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--
 OWN_FOLDER = re.compile(r"(?!/(usr/)?(local/)?s?bin/).*/")
 """Folder of a program that is not one of the system: ``./sort`` is not ``sort``."""
 
+DECLARES = re.compile(r"(local|declare|typeset)\b(?!\s+-\w*g)")
+"""A command that declares variables of a function."""
+
 BUILTINS = frozenset({"hash", "read", "local", "let", "jobs", "test", "shift", "set", "alias", "declare", "continue"})
 """Commands of the shell, which a launcher does not start: it starts a program of this name."""
 
@@ -87,6 +90,12 @@ def assigned_variables(text: str) -> set[str]:
     for command in read_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found
+
+
+def local_variables(text: str) -> set[str]:
+    """Return the variables that a function declares for itself."""
+    declared = (each for each in read_commands(text) if DECLARES.match(each.text))
+    return {name for each in declared for name, _ in each.assigned}
 
 
 def counted_variables(text: str) -> set[str]:

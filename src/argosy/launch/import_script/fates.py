@@ -130,6 +130,19 @@ def advise_on_lost(program: ScriptProgram) -> str:
     return program.obstacle or ADVICE.get(program.name, usual)
 
 
+HEAD = re.compile(r"(?:.|\n)*?\bdo\b")
+ARGUMENTS = re.compile(r"\$\{?[#@*1-9]|\bgetopts\b|^for\s+\w+\s*(;|$)", re.MULTILINE)
+"""The condition of a loop, and the arguments of the script in it; ``for NAME`` without ``in`` reads them, too."""
+
+
+def advise_on_loop(statement: Statement) -> str:
+    """Return what to do about a ``for`` or ``while`` loop."""
+    head = HEAD.match(without_texts(statement.text))
+    if (head and ARGUMENTS.search(head[0])) or "shift" in statement.commands:
+        return "; it reads the arguments of the script: write the values into the table"
+    return "; a loop over runs is a job array: --array"
+
+
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
 BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
 """Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""

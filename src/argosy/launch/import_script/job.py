@@ -212,7 +212,8 @@ def _default_rank_notes(shape: SlurmShape, keys: Mapping[str, Any]) -> Iterator[
 
 
 def _variable_notes(statement: Statement, program: ScriptProgram, state: ShellState) -> Iterator[Note]:
-    """Report variables that the script computes, and ``$A`` in ``A=1 prog $A``, which is expanded before that."""
+    """Report variables that the script computes or may change, and ``$A`` in ``A=1 prog $A``, expanded before that."""
+    yield from state.fixed_notes(statement_words(statement), sorted(state.exported))
     used = {part.text for word in program.words for part in word if part.kind == "variable"}
     in_script = {part.text for part in program.script if part.kind == "variable"}
     for name in sorted((used | in_script) & state.conditional):
