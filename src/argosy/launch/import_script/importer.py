@@ -415,4 +415,5 @@ class _Reader:
             self.found.add_notes(job.line, (order_note(job, before),))
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
-        self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
+        comments = (*job.comments, *(f"{text}: {note}" for text, _, note in names))
+        self.jobs.append(replace(job, comments=comments))

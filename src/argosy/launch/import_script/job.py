@@ -91,7 +91,7 @@ def make_job(
         *_default_rank_notes(shape, keys),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
-    job = ImportedJob(name, keys, statement.line, program_name(program))
+    job = ImportedJob(name, keys, statement.line, program_name(program), tuple(program.comments))
     return job, [*translations, *_step_translations(step, job)]
 
 
