@@ -119,7 +119,6 @@ def _script_notes(program: ScriptProgram) -> Iterator[Note]:
     for note in _computed_parts((program.script,), ShellState()):
         if not any(note[0] in each for each in program.replaced):
             yield note
-    yield from _literal_variables(program.script)
 
 
 def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]:
@@ -177,14 +176,6 @@ def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
             yield part.text, Fate.UNTRANSLATED, note
         else:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"
-
-
-def _literal_variables(script: Word) -> Iterator[Note]:
-    """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
-    text = source_text(script)
-    for name in (part.text for part in script if part.kind == "variable"):
-        if re.search(rf"'[^']*\$\{{{name}\b[^']*'", text):
-            yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 
 def _node_notes(shape: SlurmShape, program: ScriptProgram) -> Iterator[Note]:
