@@ -97,12 +97,12 @@ QUOTES: Mapping[str, tuple[int, int]] = {"raw_string": (1, 1), "ansi_c_string": 
 NOT_NEW_LINE = re.compile(rb"[^\n]")
 
 
-def without_texts(text: str) -> str:
+def without_texts(text: str, *, keep_run: bool = True) -> str:
     """Return shell text with ``_`` in place of its comments, here-documents and the plain text between quotes.
 
-    Texts that the shell may run are kept: those of a statement with ``eval`` or ``trap``.
+    `keep_run` keeps texts that the shell may run: those of a statement with ``eval`` or ``trap``.
     """
-    if READ_AS_COMMANDS.search(text):
+    if keep_run and READ_AS_COMMANDS.search(text):
         return text
     root = parse_bash(text)
     source = bytearray(root.text or b"")
@@ -110,7 +110,7 @@ def without_texts(text: str) -> str:
         before, after = QUOTES.get(node.type, (0, 0))
         start, end = node.start_byte - root.start_byte + before, node.end_byte - root.start_byte - after
         source[start:end] = NOT_NEW_LINE.sub(b"_", source[start:end])
-    return source.decode(errors="replace")
+    return "\n" * root.start_point[0] + source.decode(errors="replace")
 
 
 @cache

@@ -26,7 +26,7 @@ from argosy.launch.import_script.expressions import (
     new_definitions,
     why_unknown,
 )
-from argosy.launch.import_script.files import refuse_heterogeneous
+from argosy.launch.import_script.files import refuse_heterogeneous, refuse_template
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
@@ -69,11 +69,12 @@ def import_script(
     Raises
     ------
     UsageError
-        If the script is a heterogeneous job, or no script that a person writes.
+        If the script is a heterogeneous job, a template, or no script that a person writes.
     """
     try:
         script = read_job_script(text)
         refuse_heterogeneous(path, text, script)
+        refuse_template(path, text, script)
         reader = _Reader(script, site or Site(), path, name, exported)
         reader.read()
     except RecursionError:
