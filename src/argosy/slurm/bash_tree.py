@@ -87,6 +87,32 @@ def captured(root: Node, query: str) -> list[Node]:
     return QueryCursor(_query(query)).captures(root).get("it", [])
 
 
+READ_AS_COMMANDS = re.compile(r"\b(eval|trap)\b|/dev/stdin")
+"""Commands for which a text is the text of further commands."""
+
+TEXTS = "(string_content) @it (raw_string) @it (ansi_c_string) @it (heredoc_body) @it (comment) @it"
+QUOTES: Mapping[str, tuple[int, int]] = {"raw_string": (1, 1), "ansi_c_string": (2, 1)}
+"""Number of signs before and behind the text."""
+
+NOT_NEW_LINE = re.compile(rb"[^\n]")
+
+
+def without_texts(text: str, *, keep_run: bool = True) -> str:
+    """Return shell text with ``_`` in place of its comments, here-documents and the plain text between quotes.
+
+    `keep_run` keeps texts that the shell may run: those of a statement with ``eval`` or ``trap``.
+    """
+    if keep_run and READ_AS_COMMANDS.search(text):
+        return text
+    root = parse_bash(text)
+    source = bytearray(root.text or b"")
+    for node in captured(root, TEXTS):
+        before, after = QUOTES.get(node.type, (0, 0))
+        start, end = node.start_byte - root.start_byte + before, node.end_byte - root.start_byte - after
+        source[start:end] = NOT_NEW_LINE.sub(b"_", source[start:end])
+    return "\n" * root.start_point[0] + source.decode(errors="replace")
+
+
 @cache
 def _query(text: str) -> Query:
     return Query(Language(tree_sitter_bash.language()), text)

@@ -49,6 +49,11 @@ class Statement(msgspec.Struct, frozen=True):
     commands: tuple[str, ...] = ()
     """Names of the commands inside a compound statement."""
 
+    @property
+    def place(self) -> str:
+        """Its lines in words."""
+        return f"lines {self.line} to {self.end}" if self.end > self.line else f"line {self.line}"
+
 
 class JobScript(msgspec.Struct, frozen=True):
     """A job script: options that sbatch reads, those below the first command, and the statements in order."""

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from argosy.slurm.bash_tree import decode_ansi_text, parse_bash
+from argosy.slurm.bash_tree import decode_ansi_text, parse_bash, without_texts
 from argosy.slurm.script_reader import read_commands
 from argosy.slurm.script_words import expand, plain_text
 
@@ -52,3 +52,17 @@ def test_escapes_are_those_of_bash(text: str) -> None:
     command = ("bash", "-c", f"printf %s $'{text}'")
     shown = subprocess.run(command, env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True).stdout
     assert decode_ansi_text(text) == shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("echo \"a > b\" 'c' $'d'  # e", "echo \"_____\" '_' $'_'  ___"),
+        ('A="$(cmd "q" > f)é $X"B=1', 'A="$(cmd "_" > f)___$X"B=1'),
+        ("cat <<E > f\nA=1\nE\nB=2", "cat <<E > f\n___\nE\nB=2"),
+        ("eval 'A=1'", "eval 'A=1'"),
+        ("echo 'a", "echo 'a"),
+    ],
+)
+def test_text_between_quotes_is_no_command(text: str, plain: str) -> None:
+    assert without_texts(text) == plain

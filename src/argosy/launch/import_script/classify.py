@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import read_commands
 from argosy.slurm.script_words import Values, Word, WordPart, source_text
 
@@ -38,6 +39,9 @@ COUNTED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--
 
 OWN_FOLDER = re.compile(r"(?!/(usr/)?(local/)?s?bin/).*/")
 """Folder of a program that is not one of the system: ``./sort`` is not ``sort``."""
+
+DECLARES = re.compile(r"(local|declare|typeset)\b(?!\s+-\w*g)")
+"""A command that declares variables of a function."""
 
 BUILTINS = frozenset({"hash", "read", "local", "let", "jobs", "test", "shift", "set", "alias", "declare", "continue"})
 """Commands of the shell, which a launcher does not start: it starts a program of this name."""
@@ -79,13 +83,19 @@ def computed_variables(words: Sequence[str]) -> set[str]:
 def assigned_variables(text: str) -> set[str]:
     """Return the variables that a compound statement sets."""
     found = {
-        *filter(None, chain.from_iterable(ASSIGNED.findall(text))),
+        *filter(None, chain.from_iterable(ASSIGNED.findall(without_texts(text)))),
         *DEFAULTED.findall(text),
         *counted_variables(text),
     }
     for command in read_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found
+
+
+def local_variables(text: str) -> set[str]:
+    """Return the variables that a function declares for itself."""
+    declared = (each for each in read_commands(text) if DECLARES.match(each.text))
+    return {name for each in declared for name, _ in each.assigned}
 
 
 def counted_variables(text: str) -> set[str]:

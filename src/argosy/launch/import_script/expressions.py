@@ -71,6 +71,13 @@ FINDS_FIRST_NODE = re.compile(
 )
 """Commands that print the first node of a job, where sbatch runs the script."""
 
+FINDS_ADDRESS = re.compile(
+    r"[$`]\(?\s*srun\s(?=[^|]*?(?:-w\s*|--nodelist[=\s]\s*)[\"']?\$\{?(?P<node>\w+)\}?[\"']?\s)"
+    r"[^|()`]*\bhostname(?:\s+-[\w-]+)*"
+    r"\s*(?:\|\s*(?:awk|cut|head|tr|sed|xargs)\b[^|()`]*)*[)`]"
+)
+"""Commands that print the name or the address of a node: ``$(srun -N 1 -n 1 -w "$HEAD" hostname --ip-address)``."""
+
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 
 COMMAND = re.compile(r"\$\((?!\()|`|[<>]\(")
@@ -89,6 +96,9 @@ def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
 def _is_first_node(part: WordPart, values: Values) -> bool:
     if part.kind == "shell" and FINDS_FIRST_NODE.fullmatch(part.text):
         return True
+    if part.kind == "shell" and (address := FINDS_ADDRESS.fullmatch(part.text)):
+        node = values.get(address["node"], ())
+        return [each for word in node for each in word if each.text] == [FIRST_NODE]
     found = FIRST_ELEMENT.fullmatch(part.text)
     name = part.text if part.kind == "variable" and not part.all_elements else found[1] if found else ""
     first = next(iter(values.get(name, ())), ())
@@ -126,7 +136,8 @@ def _why_unknown(part: WordPart, values: Values) -> str:
     if (found := INDIRECT.search(part.text)) and not _target(found[1], values):
         return f"{found[1]} has the name of the variable: write its value"
     if found := SLURM_COMMAND.search(part.text):
-        return f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
+        command = f"each rank would run {found[0]}, which a container does not have"
+        return f"{command}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
     return DIFFERS_NOTE if DIFFERS.search(part.text) else ""
 
 

@@ -16,6 +16,7 @@ from argosy.launch.import_script.program import ScriptProgram
 from argosy.launch.import_script.roles import Role
 from argosy.launch.import_script.variables import NODES
 from argosy.sites.profile import Site
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import source_text
 
@@ -85,7 +86,7 @@ def fate_of_harmless(statement: Statement, *, can_end: bool) -> Outcome:
     """Return what becomes of a compound statement that starts no program; `can_end`: ``exit`` may end the script."""
     if can_end and "exit" in statement.commands:
         return Outcome(Fate.UNTRANSLATED, ENDS)
-    if WRITES.search(statement.text):
+    if WRITES.search(without_texts(statement.text)):
         return Outcome(Fate.UNTRANSLATED, written_file(statement))
     return Outcome(Fate.LEFT_OUT, "it only prints, or controls the shell of the script")
 
@@ -127,6 +128,19 @@ def advise_on_lost(program: ScriptProgram) -> str:
     else:
         usual = "Argosy cannot translate it: write a job for each program"
     return program.obstacle or ADVICE.get(program.name, usual)
+
+
+HEAD = re.compile(r"(?:.|\n)*?\bdo\b")
+ARGUMENTS = re.compile(r"\$\{?[#@*1-9]|\bgetopts\b|^for\s+\w+\s*(;|$)", re.MULTILINE)
+"""The condition of a loop, and the arguments of the script in it; ``for NAME`` without ``in`` reads them, too."""
+
+
+def advise_on_loop(statement: Statement) -> str:
+    """Return what to do about a ``for`` or ``while`` loop."""
+    head = HEAD.match(without_texts(statement.text))
+    if (head and ARGUMENTS.search(head[0])) or "shift" in statement.commands:
+        return "; it reads the arguments of the script: write the values into the table"
+    return "; a loop over runs is a job array: --array"
 
 
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from tomlkit.items import Table
 from argosy.core.errors import UsageError
 from argosy.core.locks import Owner
 from argosy.core.os_errors import reading, translate_os_errors
+from argosy.core.render import count
 from argosy.core.shell import quote
 from argosy.core.store import editing, write_text
 from argosy.core.toml_lines import load_toml
 from argosy.launch.import_script.model import WIDEST, ImportedJob
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.sbatch import DASHES, HETEROGENEOUS_HINT
 from argosy.slurm.script_reader import JobScript
 from argosy.slurm.script_words import plain_text
@@ -98,6 +101,49 @@ def _components(text: str, script: JobScript) -> Iterator[tuple[int, str]]:
         words = [plain_text(word) or "" for word in command.words]
         if words[:1] == ["srun"] and any(word == ":" or STEP_OPTION.match(word) for word in words):
             yield command.line, command.text.split("\n", 1)[0].rstrip(" \\")
+
+
+OF_TEMPLATE = re.compile(r"\{\{-?\s*[A-Za-z_][^{}\n]*\}\}|\{%-?\s*\w[^%\n]*%\}")
+"""A placeholder of Jinja, and of the tools that use its form."""
+
+OF_OPTION = re.compile(rf"{OF_TEMPLATE.pattern}|<[A-Za-z_][^<>\n]*>")
+OF_COMMAND = re.compile(rf"{OF_TEMPLATE.pattern}|(?<=[=/_])<[A-Za-z_][\w .:@-]*>")
+"""A placeholder in an option or a command, for example ``<project>``; bash reads ``<in >out`` as redirections."""
+
+SHOWN = 5
+"""Number of lines with placeholders in a message."""
+
+
+def refuse_template(path: str, text: str, script: JobScript) -> None:
+    """Refuse a job script whose placeholders must get values first.
+
+    Raises
+    ------
+    UsageError
+        If an option or a command contains ``<NAME>``, ``{{ NAME }}`` or ``{% … %}``; text in quotes may.
+    """
+    found = _placeholders(text, script) if OF_OPTION.search(text) else {}
+    if found:
+        rows = [f"line {number}: {' '.join(each)}" for number, each in found.items()]
+        more = len(rows) - SHOWN
+        raise UsageError(
+            f"cannot import {path}: it is a template with placeholders",
+            evidence="\n".join((*rows[:SHOWN], *([f"and {count(more, 'more line')}"] if more > 0 else ()))),
+            hint="write values in place of the placeholders, and import that script",
+        )
+
+
+def _placeholders(text: str, script: JobScript) -> dict[int, list[str]]:
+    """Return the placeholders of each line that has some."""
+    lines, plain = text.split("\n"), without_texts(text, keep_run=False).split("\n")
+    inner = {number for start, end in script.texts for number in range(start, end + 1)}
+    found: dict[int, list[str]] = {}
+    for number, (line, command) in enumerate(zip_longest(lines, plain[: len(lines)], fillvalue=""), 1):
+        if line.startswith("#SBATCH") and number not in inner:
+            found[number] = OF_OPTION.findall(re.sub(r"\s#.*", "", line))
+        else:
+            found[number] = OF_COMMAND.findall(command)
+    return {number: each for number, each in found.items() if each}
 
 
 def render_jobs(jobs: Sequence[ImportedJob], text: str = "", comments: Sequence[str] = ()) -> str:

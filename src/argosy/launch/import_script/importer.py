@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
@@ -14,6 +14,7 @@ from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
     counted_variables,
+    local_variables,
     lost_programs,
     started_programs,
 )
@@ -25,7 +26,7 @@ from argosy.launch.import_script.expressions import (
     new_definitions,
     why_unknown,
 )
-from argosy.launch.import_script.files import refuse_heterogeneous
+from argosy.launch.import_script.files import refuse_heterogeneous, refuse_template
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
@@ -43,6 +44,7 @@ from argosy.launch.import_script.shell_state import (
 )
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
+from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import JobScript, Statement, read_job_script
 from argosy.slurm.script_words import expand, source_text
 
@@ -67,11 +69,12 @@ def import_script(
     Raises
     ------
     UsageError
-        If the script is a heterogeneous job, or no script that a person writes.
+        If the script is a heterogeneous job, a template, or no script that a person writes.
     """
     try:
         script = read_job_script(text)
         refuse_heterogeneous(path, text, script)
+        refuse_template(path, text, script)
         reader = _Reader(script, site or Site(), path, name, exported)
         reader.read()
     except RecursionError:
@@ -172,13 +175,15 @@ class _Reader:
         if statement.kind != "assignment":
             return (self.read_command if statement.kind == "command" else self.read_compound)(statement)
         if self.is_conditional:
-            self.state.conditional |= {name for name, _ in statement.assigned}
+            names = {name for name, _ in statement.assigned}
+            self.state.fix(names, statement.place)
+            self.state.conditional |= names
             return Outcome(Fate.UNTRANSLATED, fates.CONDITIONAL)
         if fates.UNEXPORTS.match(statement.text):
             return Outcome(Fate.UNTRANSLATED, fates.UNEXPORTED)
         if not statement.assigned:  # elements of arrays: LIST[0]=x
             names = set(re.findall(r"(\w+)\[", statement.text))
-            self.state.compute(names)
+            self.state.compute(names, statement.place)
             return self.variables.computed(statement, names, "it sets no variable")
         for name, words in statement.assigned:
             self.variables.assign(statement, name, words)
@@ -187,14 +192,16 @@ class _Reader:
     def count(self, statement: Statement) -> None:
         """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
         names = counted_variables(statement.text)
-        self.state.compute(names)
+        self.state.compute(names, statement.place)
         fate, note, *_ = self.variables.computed(statement, names, "")
         self.found.add_notes(statement.line, ((f"${each}", fate, note) for each in sorted(names) if note == COMPUTED))
 
     def read_compound(self, statement: Statement) -> Outcome:
         """Return what becomes of a loop, a condition, a function or a here-document: it is not translated."""
-        text, changed = statement.text, assigned_variables(statement.text)
-        self.state.compute(changed)
+        text, function = statement.text, FUNCTION.match(statement.text)
+        changed = assigned_variables(text)
+        self.state.compute(changed, "" if function else statement.place)
+        self.state.fix(self.set_by_functions(statement.commands), "" if function else statement.place)
         if wrapper := fates.read_gpu_wrapper(text):
             self.wrappers[wrapper.name] = wrapper
             return Outcome(Fate.REPLACED, fates.NO_WRAPPER)
@@ -203,7 +210,7 @@ class _Reader:
             return self.variables.computed(statement, changed, fates.PURPOSES[Role.TEST])
         harmless = harmless_functions(self.functions)
         programs = started_programs(text, self.state.values, harmless)
-        if function := FUNCTION.match(text):
+        if function:
             self.functions[function[1]], self.bodies[function[1]] = programs, statement
         elif SETS_ALL.search(text) and not programs:
             return Outcome(Fate.UNTRANSLATED, fates.EXPORTS)
@@ -223,13 +230,13 @@ class _Reader:
         """Return whether a compound statement changes variables of the environment that a job needs."""
         if self.state.exports_all or self.state.exported.intersection(changed):
             return bool(changed)
-        return bool(fates.EXPORT.search(fates.RENDEZVOUS_EXPORT.sub("", statement.text)))
+        return bool(fates.EXPORT.search(fates.RENDEZVOUS_EXPORT.sub("", without_texts(statement.text))))
 
     def outcome_of_block(self, statement: Statement, programs: str) -> Outcome:
         """Return what the user has to do about a compound statement that starts these programs."""
         kind = re.split(r"[ \n]", statement.text, maxsplit=1)[0]
-        lines = f"lines {statement.line} to {statement.end}" if statement.end > statement.line else "this line"
-        hint = "; a loop over runs is a job array: --array" if kind in {"for", "while"} else ""
+        lines = statement.place if statement.end > statement.line else "this line"
+        hint = fates.advise_on_loop(statement) if kind in {"for", "while"} else ""
         if "<<" in statement.text and kind not in fates.BLOCKS:
             hint = "; put the text into a file: the program reads it by < FILE"
             if kind == "sbatch":
@@ -251,7 +258,7 @@ class _Reader:
             return Outcome(Fate.REPLACED, fates.NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
-        self.state.observe(program.texts)
+        self.state.observe(program.texts, statement.place)
         if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
         is_end = first == "exit" and not self.is_guard
@@ -269,6 +276,7 @@ class _Reader:
         is_all = bool(defaults) and source_text(statement.words[0]) == ":"
         for part in defaults:
             if self.is_conditional:
+                self.state.fix((part.text,), statement.place)
                 self.state.conditional.add(part.text)
                 self.found.add(statement.line, part.reference, Outcome(Fate.UNTRANSLATED, fates.CONDITIONAL))
             else:
@@ -287,7 +295,10 @@ class _Reader:
                 self.modules.append(statement)
                 return None
             case Role.SHELL:
-                notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
+                notes = (
+                    *default_notes(statement.words, self.state.values, self.state.conditional),
+                    *self.state.fixed_notes(statement.words),
+                )
                 return self.change_shell(program)._replace(parts=notes)
             case Role.FILES:
                 return self.prepare(statement, program)
@@ -311,12 +322,18 @@ class _Reader:
             return Outcome(Fate.UNTRANSLATED, note, programs)
         body = self.bodies[name]
         names = assigned_variables(body.text)
-        self.state.compute(names)
+        self.state.fix(self.set_by_functions((name,)), body.place)
+        self.state.compute(names, "")
         if "exit" in body.commands:
             return Outcome(Fate.UNTRANSLATED, fates.ENDS)
         if self.exports(body, names):
             return Outcome(Fate.UNTRANSLATED, "the function sets variables: set those that the program needs")
         return self.variables.computed(statement, names, f"the function {name} starts no program")
+
+    def set_by_functions(self, commands: Iterable[str]) -> set[str]:
+        """Return the variables of the script that functions among these commands set."""
+        bodies = (self.bodies[name] for name in commands if name in self.bodies)
+        return {name for body in bodies for name in assigned_variables(body.text) - local_variables(body.text)}
 
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""
@@ -369,7 +386,7 @@ class _Reader:
             note = "the script computes a variable in it: do it in the program"
         else:
             state.before.append(Preparation(line, state.moves, statement.line))
-            notes = tuple(default_notes(statement.words, state.values))
+            notes = (*default_notes(statement.words, state.values), *state.fixed_notes(statement.words))
             return Outcome(Fate.KEPT, f"before = {line}", parts=notes)
         return Outcome(Fate.UNTRANSLATED, note)
 
@@ -399,4 +416,5 @@ class _Reader:
             self.found.add_notes(job.line, (order_note(job, before),))
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
-        self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
+        comments = (*job.comments, *(f"{text}: {note}" for text, _, note in names))
+        self.jobs.append(replace(job, comments=comments))

@@ -91,7 +91,7 @@ def make_job(
         *_default_rank_notes(shape, keys),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
-    job = ImportedJob(name, keys, statement.line, program_name(program))
+    job = ImportedJob(name, keys, statement.line, program_name(program), tuple(program.comments))
     return job, [*translations, *_step_translations(step, job)]
 
 
@@ -119,7 +119,6 @@ def _script_notes(program: ScriptProgram) -> Iterator[Note]:
     for note in _computed_parts((program.script,), ShellState()):
         if not any(note[0] in each for each in program.replaced):
             yield note
-    yield from _literal_variables(program.script)
 
 
 def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]:
@@ -179,14 +178,6 @@ def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"
 
 
-def _literal_variables(script: Word) -> Iterator[Note]:
-    """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
-    text = source_text(script)
-    for name in (part.text for part in script if part.kind == "variable"):
-        if re.search(rf"'[^']*\$\{{{name}\b[^']*'", text):
-            yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
-
-
 def _node_notes(shape: SlurmShape, program: ScriptProgram) -> Iterator[Note]:
     """Report programs that the script starts on another number of nodes than the job."""
     nodes = max(1, shape.nodes)
@@ -212,7 +203,8 @@ def _default_rank_notes(shape: SlurmShape, keys: Mapping[str, Any]) -> Iterator[
 
 
 def _variable_notes(statement: Statement, program: ScriptProgram, state: ShellState) -> Iterator[Note]:
-    """Report variables that the script computes, and ``$A`` in ``A=1 prog $A``, which is expanded before that."""
+    """Report variables that the script computes or may change, and ``$A`` in ``A=1 prog $A``, expanded before that."""
+    yield from state.fixed_notes(statement_words(statement), sorted(state.exported))
     used = {part.text for word in program.words for part in word if part.kind == "variable"}
     in_script = {part.text for part in program.script if part.kind == "variable"}
     for name in sorted((used | in_script) & state.conditional):

@@ -56,6 +56,8 @@ class ScriptProgram(msgspec.Struct):
     replaced: list[str] = msgspec.field(default_factory=list)
     untranslated: list[str] = msgspec.field(default_factory=list)
     """Notes about parts that Argosy does itself, and parts that the user has to translate."""
+    comments: list[str] = msgspec.field(default_factory=list)
+    """Those notes that the table of the job repeats."""
 
     @property
     def texts(self) -> list[str]:

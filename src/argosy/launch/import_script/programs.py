@@ -28,7 +28,7 @@ from argosy.launch.import_script.starters import (
 )
 from argosy.slurm.sbatch import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
-from argosy.slurm.script_words import Values, WordPart, expand, source_text
+from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -205,7 +205,7 @@ def _binding(program: ScriptProgram) -> None:
 
 def _shell(program: ScriptProgram) -> None:
     """Read ``bash -c TEXT``: the program in it if the rest only prepares it, else the text as it is."""
-    text, program.script = program.texts[2], program.words[2]
+    text, program.script = _inner_text(program.words[2]), program.words[2]
     whole = read_statements(text)
     statements = [each for each in whole if not _is_preparation(each)]
     exports = [each for each in statements if each.kind == "assignment"]
@@ -237,6 +237,31 @@ def _shell(program: ScriptProgram) -> None:
     program.untranslated += [f"{text}: {note}" for text, _, note in default_notes(inner.words, values)]
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, values))
     _set_variables(program, inner)
+
+
+QUOTE = re.compile(r"\\.|[\"']", re.DOTALL)
+"""A sign behind a backslash, or a quote."""
+
+
+def _inner_text(word: Word) -> str:
+    """Return the text of ``bash -c``, in which variables of the outer shell have no single quotes around them.
+
+    The outer shell expands the variable of ``"prog '$A'"`` before the inner one reads the quotes. In a job, the inner
+    shell expands it: it gets ``prog ''"${A}"''``.
+    """
+    found, quote = "", ""
+    for part in word:
+        text = source_text((part,))
+        if part.kind != "text":
+            found += f"'\"{text}\"'" if quote == "'" else text
+            continue
+        found += text
+        for sign in QUOTE.findall(text):
+            if sign[0] != "\\" and quote in {"", sign}:
+                quote = "" if quote else sign
+            elif sign[0] == "\\" and quote == "'" and sign[1:] == "'":
+                quote = ""
+    return found
 
 
 def _exports(program: ScriptProgram, exports: Sequence[Statement]) -> Iterator[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from argosy.core.records import replace
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import users, uses_any
-from argosy.launch.import_script.model import Fate, Outcome
+from argosy.launch.import_script.model import WIDEST, Fate, Note, Outcome
 from argosy.launch.import_script.shape import SlurmShape
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, WordPart, source_text
@@ -90,6 +91,22 @@ ALL_EXPORTED = re.compile(r"set(?: [-+]\w+)*? ([-+])(?:[a-z]*a[a-z]*|o allexport
 """The option of ``set`` that exports all variables."""
 
 
+class FixedValue(msgspec.Struct, frozen=True):
+    """The value that a job gets of a variable, although later lines of the script may change the variable."""
+
+    name: str
+    value: str
+    places: tuple[str, ...]
+    """The lines that may change it, for example ``line 3``."""
+
+    @property
+    def note(self) -> Note:
+        """Report the value and the lines."""
+        value = self.value if len(self.value) <= WIDEST else f"{self.value[: WIDEST - 1]}…"
+        note = f"fixed at {value or 'an empty value'}; {' and '.join(self.places)} can change it"
+        return f"${self.name}", Fate.UNTRANSLATED, f"{note}: write the value into the table"
+
+
 class ShellState(msgspec.Struct):
     """The state of the script's shell at a line, and the options of the job."""
 
@@ -132,19 +149,26 @@ class ShellState(msgspec.Struct):
     """Whether the script changes its folder, or starts a program in a folder of its container."""
     conditional: set[str] = set()
     """Variables that a loop, a condition or a command such as ``read`` sets."""
+    fixed: dict[str, tuple[FixedValue, ...]] = {}
+    """Variables with the values in them that a loop, a condition or a command such as ``read`` may change."""
     changed: set[str] = set()
     """Exported variables whose value contains the earlier one: only the shell of a rank has it."""
     waits_for_one: bool = False
     """Whether the script starts one program with ``&``, and waits for it."""
 
-    def observe(self, command: Sequence[str]) -> None:
+    def observe(self, command: Sequence[str], place: str) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""
-        self.compute(computed_variables(command))
+        self.compute(computed_variables(command), place)
         if found := ALL_EXPORTED.match(" ".join(command)):
             self.exports_all = found[1] == "-"
 
-    def compute(self, names: Iterable[str]) -> None:
-        """Note variables that a loop, a condition or a command sets, so that their values are not known."""
+    def compute(self, names: Iterable[str], place: str) -> None:
+        """Note variables that a loop, a condition or a command sets, so that their values are not known.
+
+        `place` names its lines; it is empty for the definition of a function, which sets them only if it is called.
+        """
+        names = tuple(names)
+        self.fix(names, place)
         for name in names:
             self.outdate(name)
             self.conditional.add(name)
@@ -154,6 +178,27 @@ class ShellState(msgspec.Struct):
         if not uses_any(words, self.conditional):
             self.conditional.discard(name)
         self.values[name] = words
+
+    def fix(self, names: Iterable[str], place: str) -> None:
+        """Note that the lines of `place` may change the values that variables have; empty: no line does."""
+        for name in names if place else ():
+            if name not in self.values:
+                continue
+            others = {each.name: each for each in self.fixed.get(name, ())}
+            value = " ".join(map(source_text, self.values[name]))
+            own = others.pop(name, FixedValue(name, value, ()))
+            own = replace(own, places=tuple(dict.fromkeys((*own.places, place))))
+            self.fixed[name] = (*others.values(), own)
+
+    def fixed_values(self, words: Iterable[Word]) -> tuple[FixedValue, ...]:
+        """Return the values in words that other lines may change."""
+        used = (part.text for word in words for part in word if part.kind == "variable" and part.text in self.values)
+        return tuple(dict.fromkeys(chain.from_iterable(self.fixed.get(name, ()) for name in used)))
+
+    def fixed_notes(self, words: Iterable[Word], exported: Iterable[str] = ()) -> list[Note]:
+        """Report the values in words, and in exported variables, that other lines may change."""
+        names = ((WordPart("variable", name),) for name in exported)
+        return [each.note for each in self.fixed_values((*words, *names))]
 
     def outdate(self, name: str) -> None:
         """Forget the values whose expressions use the present value of a variable, before that changes."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from argosy.core.parse import parse_int
+from argosy.core.records import replace
 from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
 from argosy.launch.launchers.launcher import complete_torchrun
 from argosy.slurm.sbatch import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
@@ -300,7 +301,9 @@ def _read_options(
 
     `words` is the number of words before the options.
     """
-    options, count = split_options(program.texts[words:], flags=known.flags, short={"m": "module"}, complete=complete)
+    options, count = split_options(
+        program.texts[words:], flags=known.flags, short={"m": "module", "t": "tee"}, complete=complete
+    )
     program.is_start, program.launcher = True, "torchrun"
     program.note_unknown_values(options, known.values)
     program.skip(words + count)
@@ -326,10 +329,24 @@ def read_torchrun(program: ScriptProgram) -> None:
         elif KNOWN["torchrun"].replaced.fullmatch(option.name):
             program.replaced.append(f"{option}: Argosy chooses the rendezvous")
             program.nodes_option = option if name == "nnodes" else program.nodes_option
-        elif "$" in option.value or "`" in option.value:
-            program.untranslated.append(f"{option}: the job computes the value: write it into torchrun_arg")
         else:
-            program.add("torchrun_arg", str(option))
+            _pass_to_torchrun(program, option)
+
+
+def _pass_to_torchrun(program: ScriptProgram, option: Option) -> None:
+    if "$" in option.value or "`" in option.value:
+        program.untranslated.append(f"{option}: the job computes the value: write it into torchrun_arg")
+    else:
+        program.add("torchrun_arg", str(option))
+
+
+OF_BOTH = frozenset({"log-dir", "max-restarts", "monitor-interval", "role", "tee"})
+"""Options of ``accelerate launch`` that it passes on to torchrun (accelerate/commands/launch.py)."""
+
+CONFIG_LOST = (
+    "without the file, Accelerate uses DDP and its defaults: set in env what the file sets, for example "
+    "ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_FSDP or ACCELERATE_MIXED_PRECISION"
+)
 
 
 def read_accelerate(program: ScriptProgram) -> None:
@@ -344,6 +361,11 @@ def read_accelerate(program: ScriptProgram) -> None:
             program.set_variable("ACCELERATE_USE_CPU", "true")
         elif KNOWN["accelerate"].replaced.fullmatch(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
+        elif (name := option.name.replace("_", "-")) in OF_BOTH:
+            _pass_to_torchrun(program, replace(option, name=name))
+        elif name == "config-file":
+            program.untranslated.append(f"{option}: {CONFIG_LOST}")
+            program.comments.append(program.untranslated[-1])
         else:
             program.untranslated.append(f"{option}: an option of accelerate launch; set it in your program")
 

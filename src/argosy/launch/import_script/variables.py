@@ -98,6 +98,7 @@ class Variables:
         is_environment = name in state.exported or bool(SET_IN_JOB.fullmatch(name))
         is_exported = (statement.exported or state.exports_all or is_environment) and not is_array
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
+        fixed = state.fixed_values(words)
         outcome = self._needless(name, words, is_exported=is_exported) or self._set(
             statement, name, words, is_exported=is_exported
         )
@@ -105,6 +106,7 @@ class Variables:
             outcome = outcome._replace(parts=notes)  # they are about the value that a job gets
         if outcome:
             self.found.add(statement.line, statement.text, outcome)
+        state.fixed[name] = fixed
 
     def _needless(self, name: str, words: tuple[Word, ...], *, is_exported: bool) -> Outcome | None:
         """Return what becomes of an assignment whose value no job needs; None for any other one."""

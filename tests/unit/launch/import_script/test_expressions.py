@@ -222,12 +222,17 @@ def test_an_array_has_the_elements_that_the_shell_makes(
     assert not read(*lines).untranslated
 
 
+NO_SCONTROL = (
+    "each rank would run scontrol, which a container does not have: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
+)
+
+
 @pytest.mark.parametrize(
     ("lines", "text", "note"),
     [
         (("A=($(cat in.txt))", "srun ./a ${A[2]}"), "${A[2]}", "a shell computes it in each rank"),
         (("A=($(scontrol show hostnames))", "srun ./a ${A[1]}"), "${A[1]}",
-         "the container has no scontrol: use MASTER_ADDR and MASTER_PORT, which Argosy sets"),
+         NO_SCONTROL),
     ],
 )  # fmt: skip
 def test_elements_that_a_command_computes_are_reported(lines: tuple[str, ...], text: str, note: str) -> None:

@@ -227,7 +227,6 @@ def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
     ("lines", "reported"),
     [
         (('srun bash -c "a $1; b $(date)"',), ("$1", "$(date)")),
-        (("srun bash -c \"python t.py '$MODEL'\"",), ("'$MODEL'",)),
         (("A=$(date)", "srun bash -c \"python t.py '$A'\""), ("$(date)",)),
         (("while getopts m: o; do case $o in m) M=$OPTARG ;; esac; done", f"{START} ${{M:-x}}"), ("while getopts",)),
         (("N=1", "if [ -d x ]; then echo x; N=2; fi", f"{START} $N"), ("if [ -d x ]",)),
