@@ -110,6 +110,9 @@ OF_OPTION = re.compile(rf"{OF_TEMPLATE.pattern}|<[A-Za-z_][^<>\n]*>")
 OF_COMMAND = re.compile(rf"{OF_TEMPLATE.pattern}|(?<=[=/_])<[A-Za-z_][\w .:@-]*>")
 """A placeholder in an option or a command, for example ``<project>``; bash reads ``<in >out`` as redirections."""
 
+IN_QUOTES = re.compile(rf"{OF_TEMPLATE.pattern}|(?<=[=/_\"'])<[A-Za-z_][^<>\n]*>")
+"""A placeholder in a text of a script that is known to be a template."""
+
 SHOWN = 5
 """Number of lines with placeholders in a message."""
 
@@ -143,6 +146,9 @@ def _placeholders(text: str, script: JobScript) -> dict[int, list[str]]:
             found[number] = OF_OPTION.findall(re.sub(r"\s#.*", "", line))
         else:
             found[number] = OF_COMMAND.findall(command)
+    if any(found.values()):
+        for number, line in enumerate(lines, 1):
+            found[number] = found[number] or ([] if line.lstrip().startswith("#") else IN_QUOTES.findall(line))
     return {number: each for number, each in found.items() if each}
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.launch.import_script.classify import computed_variables
-from argosy.launch.import_script.expressions import users, uses_any
+from argosy.launch.import_script.expressions import COMMAND, FIRST_NODE, expressions, users, uses_any
 from argosy.launch.import_script.model import WIDEST, Fate, Note, Outcome
 from argosy.launch.import_script.shape import SlurmShape
 from argosy.slurm.script_reader import Statement
@@ -103,7 +103,8 @@ class FixedValue(msgspec.Struct, frozen=True):
     def note(self) -> Note:
         """Report the value and the lines."""
         value = self.value if len(self.value) <= WIDEST else f"{self.value[: WIDEST - 1]}…"
-        note = f"fixed at {value or 'an empty value'}; {' and '.join(self.places)} can change it"
+        places = " and ".join(filter(None, (", ".join(self.places[:-1]), self.places[-1])))
+        note = f"fixed at {value or 'an empty value'}; {places} can change it"
         return f"${self.name}", Fate.UNTRANSLATED, f"{note}: write the value into the table"
 
 
@@ -182,10 +183,12 @@ class ShellState(msgspec.Struct):
     def fix(self, names: Iterable[str], place: str) -> None:
         """Note that the lines of `place` may change the values that variables have; empty: no line does."""
         for name in names if place else ():
-            if name not in self.values:
+            words = self.values.get(name, ())
+            is_named = any(COMMAND.search(part.text) for part in expressions(words))  # another note names it
+            if name not in self.values or is_named or any(FIRST_NODE in word for word in words):
                 continue
             others = {each.name: each for each in self.fixed.get(name, ())}
-            value = " ".join(map(source_text, self.values[name]))
+            value = " ".join(map(source_text, words))
             own = others.pop(name, FixedValue(name, value, ()))
             own = replace(own, places=tuple(dict.fromkeys((*own.places, place))))
             self.fixed[name] = (*others.values(), own)

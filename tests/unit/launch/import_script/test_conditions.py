@@ -76,6 +76,8 @@ OPTIONS = ("while [[ $# -gt 0 ]]; do", '  case $1 in --lr) LR="$2"; shift 2;; es
         (("f() { LR=$1; }", "LR=1", "if [ $1 ]; then f 3; fi", "srun ./a $LR"), "fixed at 1; line 4 can change it"),
         (("LR=1", "if [ $X = 1 ]; then LR=2; fi", "for i in 1; do LR=$i; done", "srun ./a $LR"),
          "fixed at 1; line 3 and line 4 can change it"),
+        (("LR=1", *(3 * ("if [ $X = 1 ]; then LR=2; fi",)), "srun ./a $LR"),
+         "fixed at 1; line 3, line 4 and line 5 can change it"),
     ],
 )  # fmt: skip
 def test_a_variable_that_keeps_its_first_value_is_reported(lines: tuple[str, ...], note: str) -> None:
@@ -89,6 +91,8 @@ def test_a_variable_that_keeps_its_first_value_is_reported(lines: tuple[str, ...
         ("LR=1", "A=$LR", "if [ $X = 1 ]; then LR=2; fi", "srun ./a $A"),
         ("LR=1", "if [ $X = 1 ]; then LR=2; fi", "A=$LR", "srun ./a"),
         ("LR=1", "f() { LR=2; }", "srun ./a $LR"),
+        ("LR=$(hostname)", "if [ $X = 1 ]; then LR=${LR%% *}; fi", "srun ./a $LR"),
+        ("LR=$(cat f)", "if [ $X = 1 ]; then LR=2; fi", "srun ./a $LR"),
         ("LR=1", "f() { local LR=2 B; LR=3; echo $LR; }", "f", "srun ./a $LR"),
     ],
 )
