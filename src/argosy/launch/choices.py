@@ -26,6 +26,7 @@ from argosy.launch.launchers.launcher import (
     refuse_without_slurm,
 )
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
+from argosy.launch.mpi_choice import launcher_of_mpi
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources
 from argosy.launch.shape import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
@@ -182,7 +183,7 @@ def _choose_launcher(context: LaunchContext) -> Choice:
     launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
     if context.target.is_job and not (request.launcher or request.wanted.ranks):
         refuse_starter_program(request.command)
-    launcher = launcher_at_site(launcher, context.target.site)
+    launcher = launcher_of_mpi(launcher_at_site(launcher, context.target.site), context)
     if not adds_packages(request.container):
         refuse_without_package(launcher.value, image, needs_torch=request.needs_torch)
     return launcher

@@ -12,8 +12,8 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.host.gpus import VENDOR_MODES
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm, suggest_mpirun
+from argosy.launch.model import LaunchRequest, ProgramImports, Wanted
 from argosy.launch.option_checks import list_unqueued
 from argosy.launch.shape import (
     BY_ALLOCATION,
@@ -64,6 +64,8 @@ class LaunchContext(msgspec.Struct, frozen=True):
     """Known versions of torch, ROCm, CUDA and NCCL in the image."""
     record: str = ""
     """Folder of the job's record; empty for a script without a record."""
+    program: ProgramImports = msgspec.field(default_factory=ProgramImports)
+    """The modules of the program, if it is on this machine and the user chose no launcher."""
 
 
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
@@ -84,7 +86,8 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
-        refuse_without_slurm(request.launcher, advise_on_site(host))
+        instead = suggest_mpirun(request.command, request.wanted.ranks) if request.launcher == "mpi" else ""
+        refuse_without_slurm(request.launcher, advise_on_site(host), instead)
     _refuse_several_nodes(request, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = choose_local_shape(_wanted(request), here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,17 +26,23 @@ from argosy.images.torch_build import (
     torch_of_version,
 )
 from argosy.launch.launchers.launcher import ANY_PYTHON
-from argosy.launch.model import LaunchRequest, Purpose
+from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
 from argosy.runtimes.command_check import is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import FILES, SYSTEM_FOLDERS
 from argosy.sites.profile import Site
 
+if TYPE_CHECKING:
+    import ast
+
 FRAMEWORKS = frozenset(
     {"accelerate", "deepspeed", "flax", "horovod", "jax", "lightning", "mpi4py", "pytorch_lightning", "ray", "torch"}
 )
 """Modules of distributed programs; each has the name of its package."""
+
+TORCH_RANKS = "torch.distributed"
+"""The module by which PyTorch connects ranks."""
 
 OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
 """Folders of the Pythons of an image."""
@@ -144,6 +151,57 @@ def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
     return Path(cwd, request.options.chdir, request.container.workdir, words[0])
 
 
+def _read_text(program: Path) -> bytes:
+    """Return the text of a program; empty if it cannot be read, or is too long."""
+    try:
+        return program.read_bytes() if program.is_file() and program.stat().st_size <= LONGEST else b""
+    except OSError:
+        return b""
+
+
+def _parse_program(text: bytes | str) -> ast.Module | None:
+    """Parse the text of a program; None if it is not valid for the Python of this machine."""
+    import ast  # noqa: PLC0415 - most launches parse no program
+
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
+    """Return the modules that the request's Python program names; empty for other commands."""
+    _, *words = (*request.command, "", "", "")
+    words = words[1:] if words[0] == "-u" else words
+    is_python = ANY_PYTHON.match(request.command[0]) if request.command else None
+    if is_python and words[0] == "-m" and words[1].partition(".")[0] == "mpi4py":
+        return ProgramImports("the command", frozenset({words[1]}))
+    program = _find_program(request, cwd)
+    text = words[1] if is_python and words[0] == "-c" else _read_text(program) if program else ""
+    tree = _parse_program(text) if text else None
+    return (
+        ProgramImports(program.name if program else "the command", frozenset(_named_modules(tree)))
+        if tree
+        else NOT_READ
+    )
+
+
+NOT_READ = ProgramImports()
+
+
+def _named_modules(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that a program imports, and ``torch.distributed`` if the program starts its process group."""
+    import ast  # noqa: PLC0415 - most launches parse no program
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and node.attr == "init_process_group":
+            yield TORCH_RANKS
+
+
 def _read_imports(program: Path) -> Iterator[str]:
     """Yield the modules that a program always imports: those at its top level, outside of ``try`` and ``if``.
 
@@ -151,11 +209,8 @@ def _read_imports(program: Path) -> Iterator[str]:
     """
     import ast  # noqa: PLC0415 - only for programs of images without a framework
 
-    try:
-        tree = ast.parse(program.read_bytes() if program.is_file() and program.stat().st_size <= LONGEST else b"")
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for statement in tree.body:
+    tree = _parse_program(_read_text(program))
+    for statement in tree.body if tree else ():
         if isinstance(statement, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom) and not statement.level:

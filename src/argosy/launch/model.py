@@ -36,6 +36,20 @@ class Wanted(msgspec.Struct, frozen=True):
     cpus_per_rank: int = 0
 
 
+class ProgramImports(msgspec.Struct, frozen=True):
+    """The modules that a Python program names, anywhere in its text."""
+
+    name: str = ""
+    """How users know the program; empty if it was not read."""
+    modules: frozenset[str] = frozenset()
+    """Whole names (``mpi4py.MPI``), and ``torch.distributed`` if the program starts its process group."""
+
+    @property
+    def packages(self) -> frozenset[str]:
+        """The first part of each name."""
+        return frozenset(module.partition(".")[0] for module in self.modules)
+
+
 class LaunchRequest(msgspec.Struct, frozen=True):
     """A launch, as the user requests it."""
 

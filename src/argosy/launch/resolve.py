@@ -40,10 +40,11 @@ from argosy.launch.image_checks import (
     check_torch_build,
     note_missing_import,
     note_missing_program,
+    read_program,
     refuse_missing_import,
 )
 from argosy.launch.launchers.launcher import NEEDED
-from argosy.launch.model import LaunchRequest, Purpose
+from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -147,7 +148,10 @@ def resolve_launch(
             job_host, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None:
             container = _check_program(request, target, container, purpose, host.cwd)
-    return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
+    is_read = remote_image is None and not request.launcher and target.shape.ranks > 1
+    program = read_program(request, host.cwd) if is_read else ProgramImports()
+    versions = _versions_of(container.entry.image, request)
+    return LaunchContext(request, target, container, job_host, versions, record, program)
 
 
 def _check_program(

@@ -285,7 +285,7 @@ def refuse_launch(container: ContainerPlan, settings: SiteSettings, site: Site, 
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",
             evidence="its containers are not child processes of srun, which passes PMI by open files and folders",
-            hint="use --launcher torchrun, or another runtime",
+            hint="select another runtime with --runtime; a program without MPI can use --launcher torchrun",
         )
     if mpi == "pmi2" and not runtime.traits.pmi2:
         raise SiteError(

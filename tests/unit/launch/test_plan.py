@@ -565,7 +565,9 @@ def test_a_launcher_is_refused_before_the_queue_if_the_image_surely_lacks_its_pa
     [
         (("torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"), "-- python train.py --lr 1;"),
         (("python", "-m", "torch.distributed.run", "train.py"), "-- python train.py;"),
-        (("/usr/bin/mpirun", "-n", "2", "hello"), "-- python train.py;"),
+        (("/usr/bin/mpirun", "-n", "2", "hello"), "--launcher mpi -- PROGRAM;"),
+        (("mpiexec", "-n", "2", "python", "pi.py", "9"), "--launcher mpi -- python pi.py 9;"),
+        (("deepspeed", "--num_gpus=2"), "-- python train.py;"),
     ],
 )
 def test_a_program_that_starts_ranks_itself_is_not_started_per_rank(command: tuple[str, ...], meant: str) -> None:

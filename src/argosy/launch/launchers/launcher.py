@@ -23,7 +23,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, join_words, load_helper
+from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, join_words, load_helper, quote
 from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
 
@@ -282,6 +282,9 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "ray": Launcher(ray, "node", one_rank_per_node=True),
     "none": Launcher(none, "rank"),
 }
+LONGEST_COMMAND = 100
+"""Characters of the longest command that a hint repeats."""
+
 MPIEXEC = "mpiexec"
 """The host's mpiexec, which connects the ranks of the launcher `mpi` instead of srun."""
 
@@ -294,13 +297,22 @@ STARTERS = frozenset(
 """Programs and modules that start ranks themselves."""
 
 
-def refuse_without_slurm(launcher: str, there: str = "") -> None:
+def suggest_mpirun(command: tuple[Word, ...], ranks: int) -> str:
+    """Return the arguments of a launch on this machine that starts the ranks of a program by the image's mpirun."""
+    text = " ".join(quote(word) for word in command if isinstance(word, str))
+    program = text if len(text) < LONGEST_COMMAND and text.isprintable() else "PROGRAM"
+    return f"--ranks 1 -- mpirun -n {ranks or 'N'} {program}"
+
+
+def refuse_without_slurm(launcher: str, there: str = "", instead: str = "") -> None:
     """Refuse a launcher that needs Slurm for a launch on this machine.
 
     Parameters
     ----------
     there
         How to launch on the cluster of this machine, for the hint.
+    instead
+        Arguments of a launch on this machine; empty: another launcher.
 
     Raises
     ------
@@ -309,7 +321,8 @@ def refuse_without_slurm(launcher: str, there: str = "") -> None:
     """
     if launcher in NEED_SLURM:
         there = there or "use --site with a site that has Slurm"
-        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{there}, or use --launcher torchrun or none")
+        instead = instead or "--launcher torchrun or none"
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{there}, or use {instead}")
 
 
 def find_launcher(name: str) -> Launcher:
@@ -365,11 +378,15 @@ def refuse_starter_program(command: tuple[Word, ...]) -> None:
     name = first[0].rpartition("/")[2] if first else ""
     if name in STARTERS:
         script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
-        meant = " ".join(("python", *(words[script:] or ["train.py"])))
+        is_mpi = name in {"mpiexec", "mpirun"}
+        program = (
+            " ".join(("python", *words[script:])) if words[script:] else "PROGRAM" if is_mpi else "python train.py"
+        )
+        meant = f"{'--launcher mpi ' if is_mpi else ''}-- {program}"
         raise UsageError(
             f"{name} starts ranks itself, so each rank of this launch would start all ranks again",
             evidence=f"-- {' '.join(words)}",
-            hint=f"pass only the program: -- {meant}; or use --ranks 1 for one {name}, --launcher none for several",
+            hint=f"pass only the program: {meant}; or use --ranks 1 for one {name}, --launcher none for several",
         )
 
 

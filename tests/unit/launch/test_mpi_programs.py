@@ -1,0 +1,211 @@
+"""A program that uses MPI is started by the launcher mpi, or its user is told of it: else each rank runs alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argosy.core.errors import SiteError, UsageError
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
+from argosy.core.records import replace
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.context import LaunchContext, choose_target
+from argosy.launch.image_checks import read_program
+from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.option_checks import plan_notes
+from argosy.launch.plan import plan_launch
+from argosy.runtimes.container_plan import plan_container
+from argosy.sites.profile import Node, Site
+from argosy.sites.software import LauncherPolicy
+from tests.unit.machines import make_host
+
+HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
+BOTH = frozenset({"torch", "mpi4py"})
+IMAGE = Image("/shared/mine.sif", ImageKind.SIF, "sha256:0", "amd64", argosy=True, packages=BOTH, complete=True)
+LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
+LOCAL = Site(name="local", title="this machine")
+TWO = Wanted(nodes=2)
+HELLO = ("python", "hello.py")
+
+MPI = "from mpi4py import MPI\nprint(MPI.COMM_WORLD.rank)\n"
+TORCH = "import torch.distributed as dist\ndist.init_process_group()\n"
+
+
+def plan(
+    folder: Path, text: str = "", site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any
+) -> LaunchPlan:
+    if text:
+        (folder / "hello.py").write_text(text)
+    asked = LaunchRequest(image=image.path, **{"command": HELLO, "site": site.name, "wanted": TWO, **request})
+    container = plan_container(asked.container, image, host)
+    target = choose_target(asked, site, host)
+    return plan_launch(LaunchContext(asked, target, container, host, program=read_program(asked, str(folder))))
+
+
+def launcher(found: LaunchPlan) -> Choice:
+    return next(choice for choice in found.choices if choice.key == ChoiceKey.LAUNCHER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MPI,
+        "import mpi4py\n",
+        "import mpi4py.MPI as mpi\n",
+        "def main():\n    from mpi4py import MPI\n\n\nmain()\n",
+        "try:\n    from mpi4py import MPI\nexcept ImportError:\n    MPI = None\n",
+        "import torch\n" + MPI,
+        "import sys\nsys.path.insert(0, 'lib')\n" + MPI,
+    ],
+)
+def test_a_program_that_imports_mpi4py_gets_the_launcher_mpi(tmp_path: Path, text: str) -> None:
+    found = plan(tmp_path, text)
+    assert (launcher(found).value, launcher(found).why) == ("mpi", "hello.py imports mpi4py")
+    assert "--mpi=pmix" in found.script
+    assert "launcher = mpi: hello.py imports mpi4py" in found.script
+    assert not [note for note in plan_notes(found.choices) if "launcher" in note]
+
+
+@pytest.mark.parametrize("packages", [frozenset({"mpi4py"}), frozenset({"mpi4py", "numpy"}), frozenset({"torch"})])
+def test_the_image_needs_no_torch_and_may_not_list_its_packages(tmp_path: Path, packages: frozenset[str]) -> None:
+    image = replace(IMAGE, packages=packages, complete="mpi4py" in packages)
+    assert launcher(plan(tmp_path, MPI, image=image)).value == "mpi"
+
+
+def test_horovod_is_a_program_of_mpi(tmp_path: Path) -> None:
+    image = replace(IMAGE, packages=frozenset({"torch", "horovod"}))
+    found = plan(tmp_path, "import torch\nimport horovod.torch as hvd\n", image=image)
+    assert (launcher(found).value, launcher(found).why) == ("mpi", "hello.py imports horovod")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "-m", "mpi4py", "hello.py"),
+        ("python3", "-u", "-m", "mpi4py.futures", "hello.py"),
+        ("python", "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.rank)"),
+    ],
+)
+def test_the_command_itself_may_name_mpi4py(tmp_path: Path, command: tuple[str, ...]) -> None:
+    assert launcher(plan(tmp_path, command=command)).value == "mpi"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TORCH,
+        "from torch import distributed, nn\n",
+        "from torch.distributed import init_process_group\n",
+        "import torch\ntorch.distributed.init_process_group('nccl')\n",
+        "import deepspeed\n",
+        "import pytorch_lightning as pl\n",
+        "from accelerate import Accelerator\n",
+    ],
+)
+def test_torchrun_stays_for_a_program_that_uses_torch_distributed_too(tmp_path: Path, text: str) -> None:
+    found = plan(tmp_path, MPI + text)
+    assert launcher(found).value == "torchrun"
+    (note,) = (note for note in plan_notes(found.choices) if "launcher" in note)
+    assert "hello.py uses torch.distributed and imports mpi4py" in note
+    assert "--launcher mpi" in note
+    assert not [note for note in plan_notes(plan(tmp_path, text).choices) if "launcher" in note]
+
+
+def test_options_of_torchrun_keep_it(tmp_path: Path) -> None:
+    for options in ({"launcher_arguments": ("--max-restarts=1",)}, {"elastic": "1:2"}):
+        assert launcher(plan(tmp_path, MPI, **options)).value == "torchrun"
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "packages", "value"),
+    [
+        (("pyfr", "run", "mesh.pyfrm"), "", {"mpi4py"}, "none"),
+        (("python", "-m", "solver"), "", {"torch", "mpi4py"}, "torchrun"),
+        (("python", "-m", "solver"), "", {"mpi4py"}, "none"),
+        (("/shared/venv/bin/python", "hello.py"), MPI, {"torch", "mpi4py"}, "none"),
+        (HELLO, "import solver\n", {"mpi4py"}, "none"),
+        (HELLO, "", {"torch", "mpi4py"}, "torchrun"),
+        (HELLO, "print(", {"torch", "mpi4py"}, "torchrun"),
+        (("train",), "", {"horovod"}, "none"),
+    ],
+)
+def test_an_image_with_mpi4py_is_noted_if_the_program_may_use_it(
+    tmp_path: Path, command: tuple[str, ...], text: str, packages: set[str], value: str
+) -> None:
+    image = replace(IMAGE, packages=frozenset(packages))
+    found = plan(tmp_path, text, image=image, command=command)
+    assert launcher(found).value == value
+    (note,) = (note for note in plan_notes(found.choices) if "launcher" in note)
+    name = "horovod" if "horovod" in packages else "mpi4py"
+    assert f"the image has {name}: if the program uses MPI, add --launcher mpi" in note
+    asked = plan(tmp_path, text, image=image, command=command, launcher=value)
+    assert not [note for note in plan_notes(asked.choices) if "launcher" in note]
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        (MPI, {"wanted": Wanted(nodes=1)}),
+        (TORCH, {}),
+        ("import torch\n", {}),
+        ("import jax\n", {}),
+        (MPI, {"launcher": "torchrun"}),
+        ("", {"command": ("train",), "independent_ranks": True}),
+        ("", {"command": ("train",), "needs_torch": True}),
+    ],
+)
+def test_other_launches_stay_as_they_are(tmp_path: Path, text: str, request_: dict[str, Any]) -> None:
+    found = plan(tmp_path, text, **request_)
+    assert launcher(found).value != "mpi"
+    assert not [note for note in plan_notes(found.choices) if "launcher" in note]
+
+
+def test_an_optional_import_of_what_the_image_lacks_does_not_choose_mpi(tmp_path: Path) -> None:
+    text = "try:\n    from mpi4py import MPI\nexcept ImportError:\n    MPI = None\n"
+    image = replace(IMAGE, packages=frozenset({"torch"}))
+    assert launcher(plan(tmp_path, text, image=image)).value == "torchrun"
+
+
+def test_the_sites_launcher_for_torch_does_not_replace_mpi(tmp_path: Path) -> None:
+    site = replace(LAB, launcher=LauncherPolicy(default="srun", mpi="pmi2"))
+    found = plan(tmp_path, MPI, site=site)
+    assert launcher(found).value == "mpi"
+    assert "--mpi=pmi2" in found.script
+
+
+def test_on_a_machine_without_slurm_several_ranks_of_mpi_are_refused_with_the_command_that_works(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match="each of the 4 ranks would run the whole program alone") as caught:
+        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4))
+    assert "hello.py imports mpi4py" in caught.value.evidence
+    assert "--ranks 1 -- mpirun -n 4 python hello.py" in caught.value.hint
+    assert "--launcher none" in caught.value.hint
+    assert plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="none").script
+    assert plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=1)).script
+    found = plan(tmp_path, site=LOCAL, wanted=Wanted(ranks=2), command=("pyfr", "run", "a mesh"))
+    (note,) = (note for note in plan_notes(found.choices) if "launcher" in note)
+    assert "--ranks 1 -- mpirun -n 2 pyfr run 'a mesh'" in note
+
+
+def test_a_runtime_without_the_hosts_mpi_is_not_sent_back_to_torchrun(tmp_path: Path) -> None:
+    host = make_host("podman", "sbatch", environment={"HOME": "/home/alice"})
+    with pytest.raises(SiteError, match="cannot start ranks of the host's MPI") as caught:
+        plan(tmp_path, MPI, host=host, container=ContainerRequest(runtime="podman"))
+    assert "another runtime" in caught.value.hint
+    assert "a program without MPI" in caught.value.hint
+
+
+def test_mpi_asked_on_a_machine_without_slurm_is_refused_with_the_command_that_works(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the mpi launcher needs Slurm") as caught:
+        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="mpi")
+    assert "--ranks 1 -- mpirun -n 4 python hello.py" in caught.value.hint
+    assert "torchrun" not in caught.value.hint
+    with pytest.raises(UsageError, match="the mpi launcher needs Slurm") as caught:
+        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(), launcher="mpi")
+    assert "mpirun -n N python hello.py" in caught.value.hint
+    with pytest.raises(UsageError, match="the srun launcher needs Slurm") as caught:
+        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="srun")
+    assert "torchrun or none" in caught.value.hint
