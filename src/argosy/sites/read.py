@@ -146,7 +146,7 @@ def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
 
 
 def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | None = None) -> Iterator[Site]:
-    """Yield the sites whose profiles can be read.
+    """Yield the sites whose profiles can be read, and are in the file of their name.
 
     Parameters
     ----------
@@ -155,10 +155,24 @@ def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | N
     """
     for name in site_names(folders):
         try:
-            yield read_site(name, folders)
+            site = read_site(name, folders)
+            _refuse_other_name(site, find_profile(name, folders))
         except SiteError as error:
             if skipped:
                 skipped(error)
+            continue
+        yield site
+
+
+def _refuse_other_name(site: Site, path: Path) -> None:
+    """Refuse a profile in a file of another name: its own name would be shown, and ``--site`` would not find it."""
+    if site.name != path.stem:
+        line = find_line(path.read_text(encoding="utf-8"), ("name",))
+        raise SiteError(
+            f"the profile {path.name} has the name of another file: {site.name}",
+            evidence=f"{path}:{line}: name",
+            hint=f'write name = "{path.stem}", or rename the file to {site.name}.toml; move copies elsewhere',
+        )
 
 
 def read_table(path: Path) -> Table:

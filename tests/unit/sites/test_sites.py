@@ -562,6 +562,21 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert read_site(str(file)).name == "x"
 
 
+def test_a_profile_whose_file_has_another_name_is_listed_nowhere_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "argosy-sites"
+    folder.mkdir()
+    for file in ("mine", "mine-2025"):
+        (folder / f"{file}.toml").write_text('name = "mine"\ntitle = "Mine"\n')
+    assert run_app(["sites", "ls"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("mine")] == ["mine"]
+    assert "mine-2025.toml" in err
+    assert 'name = "mine-2025"' in err
+
+
 def test_a_profile_in_the_folder_is_suggested_for_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.toml").write_text(LEAST)
