@@ -18,7 +18,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.locks import Owner
 from argosy.launch.request import configured_settings, make_request
 from argosy.recipes.project_file import project_schema
-from argosy.recipes.user_config import KEYS, ConfigSetting, refuse_relative_folders, refuse_unknown_key, write_config
+from argosy.recipes.user_config import KEYS, ConfigSetting, expand_folders, refuse_unknown_key, write_config
 from argosy.sites.load import load_site
 from argosy.slurm.option_checks import refuse_invalid_options
 
@@ -68,7 +68,7 @@ def get_value(key: str, *, as_json: bool) -> None:
 def set_value(key: str, value: str) -> None:
     """Write KEY to your configuration file, ~/.config/argosy/config.toml; '' unsets the system's value."""
     refuse_unknown_key(key)
-    refuse_relative_folders(ConfigSetting(key, value, "argosy config set"))
+    expand_folders(ConfigSetting(key, value, "argosy config set"), os.environ)
     if key == "site" and value:
         load_site(value, open_session(quiet=True).host)
     request = make_request({key: value}, open_session(quiet=True).host)

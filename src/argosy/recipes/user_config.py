@@ -6,6 +6,7 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ FOLDERS: Mapping[str, str] = {
     "images": "Folders with images, separated by colons. Default: ~/.local/share/argosy/images.",
 }
 """Keys that are not options: key -> help text."""
+
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+"""A variable in a path."""
 
 EVERYWHERE = frozenset({"site", "mail_type", *FOLDERS})
 """Keys that do not depend on the site; the others count only for the site that their file names."""
@@ -165,26 +169,44 @@ def choose_site(given: str, environment: Mapping[str, str]) -> str:
 def configure_folders(session: Session) -> Session:
     """Return a session with the folders that configuration files set, unless variables set others."""
     environment = session.host.environment
-    settings = read_files(environment, FOLDERS)
-    for setting in settings.values():
-        refuse_relative_folders(setting)
-    found = {variable_name(key): setting.value for key, setting in settings.items()}
+    settings = read_files(environment, [key for key in FOLDERS if not environment.get(variable_name(key))]).items()
+    found = {variable_name(key): expand_folders(setting, environment) for key, setting in settings}
     paths = paths_from({**found, **environment}, Path(session.host.person.home))
     return replace(session, paths=paths) if found else session
 
 
-def refuse_relative_folders(setting: ConfigSetting) -> None:
-    """Refuse a relative path in a key that is a folder or a list of folders.
+def expand_folders(setting: ConfigSetting, environment: Mapping[str, str]) -> str:
+    """Return the value of a setting; in one of folders, `$NAME` and `${NAME}` are replaced by the variables.
 
     Raises
     ------
     UsageError
-        The evidence is the source of the setting.
+        If a variable is not set, or a folder is relative; the evidence is the source of the setting.
     """
-    if setting.key in FOLDERS:
-        for path in setting.value.split(":") if setting.key == "images" else (setting.value,):
-            if path:
-                refuse_relative(path, setting.key, setting.source)
+    if setting.key not in FOLDERS:
+        return setting.value
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not environment.get(name):
+            raise UsageError(
+                f"the variable {name} is not set",
+                evidence=f"{setting.source}: {setting.key} = {setting.value}",
+                hint=f"set {name}, or the folder itself with {variable_name(setting.key)}",
+            )
+        return environment[name]
+
+    value = VARIABLE.sub(replaced, setting.value)
+    if re.search(r"[${}]", VARIABLE.sub("", setting.value)):
+        raise UsageError(
+            f"{setting.key} contains $, {{ or }}",
+            evidence=f"{setting.source}: {setting.key} = {setting.value}",
+            hint="write variables of the environment as $NAME or ${NAME}, for example $USER",
+        )
+    for path in value.split(":") if setting.key == "images" else (value,):
+        if path:
+            refuse_relative(path, setting.key, setting.source)
+    return value
 
 
 def refuse_unknown_key(key: str) -> None:

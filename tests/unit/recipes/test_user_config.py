@@ -204,6 +204,23 @@ def test_the_folders_of_the_configuration_are_used(tmp_path: Path, home: dict[st
     assert "/other" in argosy("images", "ls", **home, ARGOSY_IMAGES="/other").stdout
 
 
+def test_variables_in_the_folders_of_a_configuration_file_are_expanded(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "etc/config.toml", "")
+    own = tmp_path / "config/argosy/config.toml"
+    write(own, 'images = "$SHELF/a:${SHELF}/b"\n')
+    assert f"{tmp_path}/shelf/a" in argosy("images", "ls", **home, SHELF=str(tmp_path / "shelf")).stdout
+    unset = argosy("images", "ls", **home)
+    assert unset.returncode == 2
+    assert "SHELF is not set" in unset.stderr
+    assert f"{own}:1" in unset.stderr
+    for value in ("/scratch/{user}/argosy", "/scratch/$/argosy"):
+        write(own, f'cache = "{value}"\n')
+        refused = argosy("images", "ls", **home)
+        assert refused.returncode == 2
+        assert value in refused.stderr
+    assert argosy("config", "set", "cache", "$NOWHERE/x", **home).returncode == 2
+
+
 def test_a_check_takes_the_configured_site(home: dict[str, str]) -> None:
     assert "no site is given" in argosy("check", "x.sif", **home).stderr
     assert "there is no image" in argosy("check", "x.sif", **home, ARGOSY_SITE="lumi-g").stderr
