@@ -63,9 +63,22 @@ def user_profiles(environment: Mapping[str, str]) -> Path | None:
 
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
-    """Return the names of all profiles in these folders."""
+    """Return the names of all profiles in these folders; see `_closed_folders` for those that cannot be read."""
     names = {path.stem for folder in folders for path in folder.glob("*.toml")}
     return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
+
+
+def _closed_folders(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return path and reason of each folder that exists and cannot be listed; `Path.glob` passes over them."""
+    out = []
+    for folder in folders:
+        try:
+            os.listdir(folder)  # noqa: PTH208 - only to see the error
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            out.append(f"{folder}: {error.strerror}")
+    return tuple(out)
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
@@ -86,11 +99,12 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         own = f"{name}.toml"
         near = own if own in files else " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
+        closed = (f"cannot read {each}" for each in _closed_folders(folders))
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",
             evidence="it is a folder" * os.path.isdir(name)  # noqa: PTH112 - Path's raises for long names
             if is_path
-            else f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml",
+            else "\n".join([f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml", *closed]),
             hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
         )
     return found
@@ -151,15 +165,17 @@ def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | N
     Parameters
     ----------
     skipped
-        Called with the error of each other profile.
+        Called with the error of each other profile, and of each folder that cannot be read.
     """
+    report = skipped or (lambda _: None)
+    for closed in _closed_folders(folders):
+        report(SiteError("cannot read a folder of profiles", evidence=closed, hint="ask its owner for mode 755"))
     for name in site_names(folders):
         try:
             site = read_site(name, folders)
             _refuse_other_name(site, find_profile(name, folders))
         except SiteError as error:
-            if skipped:
-                skipped(error)
+            report(error)
             continue
         yield site
 
