@@ -122,7 +122,10 @@ def _letters(text: str) -> str:
 
 
 def _title(name: str, folders: Sequence[Path]) -> str:
-    text = find_profile(name, folders).read_text(encoding="utf-8", errors="replace")
+    try:
+        text = find_profile(name, folders).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
     match = re.search(r'^title = "(.*)"$', text, re.MULTILINE)
     return match[1] if match else ""
 
@@ -133,8 +136,12 @@ def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
     source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
-    shadows = f"; it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
-    return path, source + shadows
+    later = [folder / path.name for folder in folders[folders.index(path.parent) + 1 :]]
+    hidden = next((file for file in (*later, DATA / path.name) if file.is_file()), None)
+    if hidden is None:
+        return path, source
+    what = f"the shipped profile {name}" if hidden.parent == DATA else str(hidden)
+    return path, f"{source}; it replaces {what}"
 
 
 def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:

@@ -31,7 +31,17 @@ from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, SiteOption
-from argosy.sites.read import DATA, find_profile, read_site, read_sites, read_table, search_path, site_names
+from argosy.sites.read import (
+    DATA,
+    NOT_SHIPPED,
+    describe_source,
+    find_profile,
+    read_site,
+    read_sites,
+    read_table,
+    search_path,
+    site_names,
+)
 from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
 
@@ -602,6 +612,18 @@ def test_the_list_of_images_reports_a_profile_whose_folders_it_does_not_know(
     (tmp_path / "argosy-sites/mine.toml").write_bytes(b"\xff")
     assert run_app(["images", "ls"]) == 0
     assert "skipped: cannot read the profile mine.toml" in capsys.readouterr().err
+
+
+def test_a_profile_that_replaces_another_names_it(tmp_path: Path) -> None:
+    project, user, system = folders = [tmp_path / name for name in ("project", "user", "system")]
+    for folder in folders:
+        folder.mkdir()
+    for folder in (user, system):
+        (folder / "mine.toml").write_text('name = "mine"\ntitle = "Mine"\n')
+    path, source = describe_source("mine", [*folders, DATA])
+    assert path == user / "mine.toml"
+    assert source == f"{NOT_SHIPPED}; it replaces {system}/mine.toml"
+    assert describe_source("mine", [project, system, DATA])[1] == NOT_SHIPPED
 
 
 def test_a_profile_in_the_folder_is_suggested_for_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
