@@ -14,11 +14,11 @@ from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import fit_table, output_width, print_json, print_report
 from argosy.cli.parameters import KEY
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import CheckFailed
 from argosy.core.locks import Owner
 from argosy.launch.request import configured_settings, make_request
 from argosy.recipes.project_file import project_schema
-from argosy.recipes.user_config import KEYS, ConfigSetting, refuse_relative_folders, refuse_unknown_key, write_config
+from argosy.recipes.user_config import KEYS, ConfigSetting, expand_folders, refuse_unknown_key, write_config
 from argosy.sites.load import load_site
 from argosy.slurm.option_checks import refuse_invalid_options
 
@@ -66,19 +66,17 @@ def get_value(key: str, *, as_json: bool) -> None:
 @click.argument("key", type=KEY)
 @click.argument("value")
 def set_value(key: str, value: str) -> None:
-    """Write KEY to your configuration file, ~/.config/argosy/config.toml."""
+    """Write KEY to your configuration file, ~/.config/argosy/config.toml; '' unsets the system's value."""
     refuse_unknown_key(key)
-    if not value:
-        raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
-    refuse_relative_folders(ConfigSetting(key, value, "argosy config set"))
-    if key == "site":
+    expand_folders(ConfigSetting(key, value, "argosy config set"), os.environ)
+    if key == "site" and value:
         load_site(value, open_session(quiet=True).host)
     request = make_request({key: value}, open_session(quiet=True).host)
     refuse_invalid_options(request.options, given={key: (value, "argosy config set")})
     path = write_config(os.environ, key, value, waiting=_report_wait)
-    click.echo(f"{path}: {key} = {value}")
-    setting = configured_settings(open_session(quiet=True).host)[key]
-    if setting.value != value:
+    click.echo(f"{path}: {key} = {value}".rstrip())
+    setting = configured_settings(open_session(quiet=True).host).get(key)
+    if setting is not None and setting.value != value:
         click.echo(f"{setting.source} takes precedence here: {setting.value}", err=True)
 
 
@@ -86,7 +84,7 @@ def set_value(key: str, value: str) -> None:
 @click.argument("key", type=KEY)
 def unset_value(key: str) -> None:
     """Remove KEY from your configuration file."""
-    path = write_config(os.environ, key, "", waiting=_report_wait)
+    path = write_config(os.environ, key, None, waiting=_report_wait)
     click.echo(f"{path}: removed {key}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from argosy.cli.common import WholeLines, open_session
+from argosy.cli.common import WholeLines, open_session, report_skipped_profiles
 from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
 from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE, COMMAND, IMAGE, NAMED_TEXT, NEW_FILE, SITE
@@ -63,6 +63,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     )
 
     session, asked = open_session(quiet=True), parse_requirements(wanted)
+    report_skipped_profiles(session.host)
     entries = every = [describe_catalog_image(held, asked) for held in list_catalog(session)]
     if wanted:
         entries = [entry for entry in every if entry.found]

@@ -11,6 +11,7 @@ from typing import TextIO
 import click
 
 from argosy.core.errors import ArgosyError
+from argosy.core.model import Host
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
@@ -88,3 +89,11 @@ def _reporter(*, verbose: bool, quiet: bool, plain: bool) -> Reporter:
 
         return TerminalReporter()
     return PlainReporter(verbose=verbose)
+
+
+def report_skipped_profiles(host: Host) -> None:
+    """Report the site profiles that cannot be read: their folders of images are missing from a list."""
+    from argosy.sites.read import profile_folders, read_sites
+
+    for _ in read_sites(profile_folders(host), lambda error: click.echo(f"skipped: {error}", err=True)):
+        pass

@@ -48,7 +48,7 @@ def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     options = dict(given) | {setting.key: setting.value for setting in variables}
     joined = _join_project(options, Path(host.cwd, PROJECT_FILE))
     preset = {key for key, variable in USER_DEFAULTS.items() if host.environment.get(variable)}
-    files = read_files(host.environment, LAUNCH).values()
+    files = read_files(host.environment, LAUNCH, site=joined.get("site") or "").values()
     defaults = [each for each in files if not joined.get(each.key) and each.key not in preset]
     sources = {each.key: (each.value, each.source) for each in (*variables, *defaults)}
     values = {each.key: each.value for each in defaults}
@@ -75,7 +75,7 @@ def configured_settings(host: Host) -> dict[str, ConfigSetting]:
     UsageError
         If the project file or a configuration file is not valid.
     """
-    found = read_files(host.environment)
+    found: dict[str, ConfigSetting] = {}
     presets = {key: name for key, name in USER_DEFAULTS.items() if host.environment.get(name)}
     found |= {key: ConfigSetting(key, host.environment[name], name) for key, name in presets.items()}
     path = Path(host.cwd, PROJECT_FILE)
@@ -88,6 +88,7 @@ def configured_settings(host: Host) -> dict[str, ConfigSetting]:
             key: ConfigSetting(key, one_line(value), project.where("launch", key)) for key, value in written.items()
         }
     found |= read_variables(host.environment)
+    found = read_files(host.environment, site=found["site"].value if "site" in found else "") | found
     return {key: found[key] for key in KEYS if key in found}
 
 
@@ -228,14 +229,23 @@ def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str
     """
     names = {_name(key, choices): (value, source) for key, (value, source) in given.items()}
     sourced = tuple(
-        replace(choice, source=names[choice.key][1])
+        replace(choice, source=names[choice.key][1], why=_why(choice.why, names[choice.key][1]))
         if choice.key in names and choice.source in {"option", "default"}
         else choice
         for choice in choices
     )
     missing = set(names) - {choice.key for choice in choices}
-    rows = (Choice(key, value, "requested", source) for key, (value, source) in names.items() if key in missing)
+    rows = (
+        Choice(key, value, _why("requested", source), source)
+        for key, (value, source) in names.items()
+        if key in missing
+    )
     return (*sourced, *rows)
+
+
+def _why(why: str, source: str) -> str:
+    """Name the configuration file that set a value: nobody requested it for this job."""
+    return f"default in {source}" if why == "requested" and source.startswith("/") else why
 
 
 def _name(key: str, choices: tuple[Choice, ...]) -> str:

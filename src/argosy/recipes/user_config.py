@@ -6,6 +6,7 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ FOLDERS: Mapping[str, str] = {
     "images": "Folders with images, separated by colons. Default: ~/.local/share/argosy/images.",
 }
 """Keys that are not options: key -> help text."""
+
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+"""A variable in a path."""
+
+EVERYWHERE = frozenset({"site", "mail_type", *FOLDERS})
+"""Keys that do not depend on the site; the others count only for the site that their file names."""
 
 ROWS = {name: row for name, row in LAUNCH.items() if row.config}
 KEYS: Mapping[str, str] = {name: row.help for name, row in ROWS.items()} | dict(FOLDERS)
@@ -64,13 +71,33 @@ def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple
     return found
 
 
-def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, ConfigSetting]:
-    """Return the values of the user's and the system's configuration file; the user's take precedence."""
+def read_files(
+    environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS), *, site: str = ""
+) -> dict[str, ConfigSetting]:
+    """Return the values of the user's and the system's configuration file; the user's take precedence.
+
+    The partition, the account and other keys that depend on the site count only if the chosen site is the one that
+    their file names, or it names none. An empty value of the user's file unsets that of the system's.
+
+    Parameters
+    ----------
+    site
+        The chosen site; empty: the one of the variable, else of the files.
+    """
     user = user_config(environment)
-    found = _read_config(SYSTEM_CONFIG) | (_read_config(user) if user else {})
-    asked = {key: setting for key, setting in found.items() if key in keys}
+    files = (_read_config(SYSTEM_CONFIG), _read_config(user) if user else {})
+    sites = [file["site"].value for file in files if "site" in file]
+    chosen = site or environment.get(variable_name("site")) or (sites[-1] if sites else "")
+    found = {key: each for file in files for key, each in file.items() if key in EVERYWHERE or _is_for(file, chosen)}
+    asked = {key: setting for key, setting in found.items() if key in keys and setting.value}
     _refuse_other_choices(asked)
     return asked
+
+
+def _is_for(file: Mapping[str, ConfigSetting], site: str) -> bool:
+    """Return whether a file names this site, which can be given by its name or its path, or none."""
+    own = file["site"].value if "site" in file else ""
+    return not own or own == site or Path(own).name.removesuffix(".toml") == Path(site).name.removesuffix(".toml")
 
 
 def _refuse_other_choices(found: Mapping[str, ConfigSetting]) -> None:
@@ -119,7 +146,8 @@ def fill_options(
     preset
         Options that a variable of Slurm sets: it takes precedence over the files.
     """
-    files = {key: setting for key, setting in read_files(environment, keys).items() if key not in preset}
+    read = read_files(environment, keys, site=options.get("site") or "")
+    files = {key: setting for key, setting in read.items() if key not in preset}
     found = files | read_variables(environment, keys)
     missing = {key: setting.value for key, setting in found.items() if not options.get(key)}
     return {**options, **missing}
@@ -141,26 +169,44 @@ def choose_site(given: str, environment: Mapping[str, str]) -> str:
 def configure_folders(session: Session) -> Session:
     """Return a session with the folders that configuration files set, unless variables set others."""
     environment = session.host.environment
-    settings = read_files(environment, FOLDERS)
-    for setting in settings.values():
-        refuse_relative_folders(setting)
-    found = {variable_name(key): setting.value for key, setting in settings.items()}
+    settings = read_files(environment, [key for key in FOLDERS if not environment.get(variable_name(key))]).items()
+    found = {variable_name(key): expand_folders(setting, environment) for key, setting in settings}
     paths = paths_from({**found, **environment}, Path(session.host.person.home))
     return replace(session, paths=paths) if found else session
 
 
-def refuse_relative_folders(setting: ConfigSetting) -> None:
-    """Refuse a relative path in a key that is a folder or a list of folders.
+def expand_folders(setting: ConfigSetting, environment: Mapping[str, str]) -> str:
+    """Return the value of a setting; in one of folders, `$NAME` and `${NAME}` are replaced by the variables.
 
     Raises
     ------
     UsageError
-        The evidence is the source of the setting.
+        If a variable is not set, or a folder is relative; the evidence is the source of the setting.
     """
-    if setting.key in FOLDERS:
-        for path in setting.value.split(":") if setting.key == "images" else (setting.value,):
-            if path:
-                refuse_relative(path, setting.key, setting.source)
+    if setting.key not in FOLDERS:
+        return setting.value
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not environment.get(name):
+            raise UsageError(
+                f"the variable {name} is not set",
+                evidence=f"{setting.source}: {setting.key} = {setting.value}",
+                hint=f"set {name}, or the folder itself with {variable_name(setting.key)}",
+            )
+        return environment[name]
+
+    value = VARIABLE.sub(replaced, setting.value)
+    if re.search(r"[${}]", VARIABLE.sub("", setting.value)):
+        raise UsageError(
+            f"{setting.key} contains $, {{ or }}",
+            evidence=f"{setting.source}: {setting.key} = {setting.value}",
+            hint="write variables of the environment as $NAME or ${NAME}, for example $USER",
+        )
+    for path in value.split(":") if setting.key == "images" else (value,):
+        if path:
+            refuse_relative(path, setting.key, setting.source)
+    return value
 
 
 def refuse_unknown_key(key: str) -> None:
@@ -171,18 +217,22 @@ def refuse_unknown_key(key: str) -> None:
         )
 
 
-def write_config(environment: Mapping[str, str], key: str, value: str, *, waiting: Callable[[Owner], None]) -> Path:
-    """Set a key of the user's configuration file, or remove it if `value` is empty; return the file.
+def write_config(
+    environment: Mapping[str, str], key: str, value: str | None, *, waiting: Callable[[Owner], None]
+) -> Path:
+    """Set a key of the user's configuration file, or remove it if `value` is None; return the file.
 
-    Other lines of the file stay as they are.
+    Other lines of the file stay as they are. An empty value unsets that of the system's file.
 
     `waiting` is called with the process that writes to the file, if this process must wait for it.
     """
     path = user_config(environment)
     if path is None:
         raise UsageError("there is no folder for your configuration: HOME is not set", hint="set XDG_CONFIG_HOME")
-    if not value and not path.is_file():
+    if value is None and not path.is_file():
         raise _not_set(path, key)
+    if value == "" and key not in _read_config(SYSTEM_CONFIG):
+        raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
     with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)
         target = path.resolve()  # a link to a file of a repository of settings stays a link
@@ -192,7 +242,7 @@ def write_config(environment: Mapping[str, str], key: str, value: str, *, waitin
     return path
 
 
-def _change(path: Path, text: str, key: str, value: str) -> str:
+def _change(path: Path, text: str, key: str, value: str | None) -> str:
     """Return the text of the configuration file at `path` with another value of a key."""
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - only this function edits a file
 
@@ -200,7 +250,7 @@ def _change(path: Path, text: str, key: str, value: str) -> str:
         changed = edit_config(text, key, value)
     except TOMLKitError as error:
         raise UsageError(f"{path} is not valid TOML", evidence=f"{path}: {error}", hint="correct it by hand") from error
-    if not value and changed == text:
+    if value is None and changed == text:
         raise _not_set(path, key)
     return changed
 
@@ -208,19 +258,26 @@ def _change(path: Path, text: str, key: str, value: str) -> str:
 def _not_set(path: Path, key: str) -> UsageError:
     """Return the error for the removal of a key that the file does not set."""
     refuse_unknown_key(key)
-    return UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
+    system = _read_config(SYSTEM_CONFIG).get(key)
+    return UsageError(
+        f"{path} does not set {key}",
+        evidence=f"{system.source} sets it for all users" if system else "",
+        hint=f"to have none: argosy config set {key} ''"
+        if system
+        else "see where each value comes from: argosy config",
+    )
 
 
-def edit_config(text: str, key: str, value: str) -> str:
-    """Return the text of a configuration file with another value of a key; an empty value removes the key.
+def edit_config(text: str, key: str, value: str | None) -> str:
+    """Return the text of a configuration file with another value of a key; None removes the key.
 
     Comments and other keys stay as they are.
     """
     import tomlkit  # noqa: PLC0415 - it takes 30 ms to import
 
     document = tomlkit.parse(text)
-    if value:
-        document[key] = value
-    else:
+    if value is None:
         document.pop(key, None)
+    else:
+        document[key] = value
     return tomlkit.dumps(document)

@@ -63,9 +63,22 @@ def user_profiles(environment: Mapping[str, str]) -> Path | None:
 
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
-    """Return the names of all profiles in these folders."""
+    """Return the names of all profiles in these folders; see `_closed_folders` for those that cannot be read."""
     names = {path.stem for folder in folders for path in folder.glob("*.toml")}
     return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
+
+
+def _closed_folders(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return path and reason of each folder that exists and cannot be listed; `Path.glob` passes over them."""
+    out = []
+    for folder in folders:
+        try:
+            os.listdir(folder)  # noqa: PTH208 - only to see the error
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            out.append(f"{folder}: {error.strerror}")
+    return tuple(out)
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
@@ -86,11 +99,12 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         own = f"{name}.toml"
         near = own if own in files else " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
+        closed = (f"cannot read {each}" for each in _closed_folders(folders))
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",
             evidence="it is a folder" * os.path.isdir(name)  # noqa: PTH112 - Path's raises for long names
             if is_path
-            else f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml",
+            else "\n".join([f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml", *closed]),
             hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
         )
     return found
@@ -108,7 +122,10 @@ def _letters(text: str) -> str:
 
 
 def _title(name: str, folders: Sequence[Path]) -> str:
-    text = find_profile(name, folders).read_text(encoding="utf-8", errors="replace")
+    try:
+        text = find_profile(name, folders).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
     match = re.search(r'^title = "(.*)"$', text, re.MULTILINE)
     return match[1] if match else ""
 
@@ -119,8 +136,12 @@ def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
     source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
-    shadows = f"; it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
-    return path, source + shadows
+    later = [folder / path.name for folder in folders[folders.index(path.parent) + 1 :]]
+    hidden = next((file for file in (*later, DATA / path.name) if file.is_file()), None)
+    if hidden is None:
+        return path, source
+    what = f"the shipped profile {name}" if hidden.parent == DATA else str(hidden)
+    return path, f"{source}; it replaces {what}"
 
 
 def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
@@ -146,19 +167,35 @@ def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
 
 
 def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | None = None) -> Iterator[Site]:
-    """Yield the sites whose profiles can be read.
+    """Yield the sites whose profiles can be read, and are in the file of their name.
 
     Parameters
     ----------
     skipped
-        Called with the error of each other profile.
+        Called with the error of each other profile, and of each folder that cannot be read.
     """
+    report = skipped or (lambda _: None)
+    for closed in _closed_folders(folders):
+        report(SiteError("cannot read a folder of profiles", evidence=closed, hint="ask its owner for mode 755"))
     for name in site_names(folders):
         try:
-            yield read_site(name, folders)
+            site = read_site(name, folders)
+            _refuse_other_name(site, find_profile(name, folders))
         except SiteError as error:
-            if skipped:
-                skipped(error)
+            report(error)
+            continue
+        yield site
+
+
+def _refuse_other_name(site: Site, path: Path) -> None:
+    """Refuse a profile in a file of another name: its own name would be shown, and ``--site`` would not find it."""
+    if site.name != path.stem:
+        line = find_line(path.read_text(encoding="utf-8"), ("name",))
+        raise SiteError(
+            f"the profile {path.name} has the name of another file: {site.name}",
+            evidence=f"{path}:{line}: name",
+            hint=f'write name = "{path.stem}", or rename the file to {site.name}.toml; move copies elsewhere',
+        )
 
 
 def read_table(path: Path) -> Table:

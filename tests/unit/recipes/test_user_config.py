@@ -50,6 +50,34 @@ def test_variables_win_over_the_users_file_and_that_over_the_systems(tmp_path: P
     assert "account" not in fill_options({}, ("account",), home, preset=("account",))
 
 
+def test_the_defaults_of_a_file_are_for_the_site_that_it_names(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "etc/config.toml", 'site = "a"\npartition = "main"\nmail_type = "END"\n')
+    both = {"site", "partition", "mail_type"}
+    assert set(read_files(home)) == set(read_files(home, site="a")) == set(read_files(home, site="/etc/a.toml")) == both
+    assert set(read_files(home, site="b")) == both - {"partition"}
+    assert set(read_files(home | {"ARGOSY_SITE": "b"})) == both - {"partition"}
+    assert "partition" not in fill_options({"site": "b"}, ("site", "partition"), home)
+    write(tmp_path / "config/argosy/config.toml", 'account = "mine"\n')
+    assert set(read_files(home, site="b")) == {"site", "account", "mail_type"}
+    write(tmp_path / "config/argosy/config.toml", 'site = "b"\nqos = "q"\n')
+    assert {key: each.value for key, each in read_files(home).items()} == {"site": "b", "qos": "q", "mail_type": "END"}
+    assert set(read_files(home, site="a")) == both
+
+
+def test_an_empty_value_of_the_users_file_unsets_that_of_the_system(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "etc/config.toml", 'site = "a"\npartition = "main"\n')
+    with pytest.raises(UsageError, match="does not set partition") as error:
+        write_config(home, "partition", None, waiting=print)
+    assert f"{tmp_path}/etc/config.toml:2" in error.value.evidence
+    assert "argosy config set partition ''" in error.value.hint
+    write_config(home, "partition", "", waiting=print)
+    assert set(read_files(home)) == {"site"}
+    with pytest.raises(UsageError, match="cannot set qos to an empty value"):
+        write_config(home, "qos", "", waiting=print)
+    write_config(home, "partition", None, waiting=print)
+    assert read_files(home)["partition"].value == "main"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -72,7 +100,7 @@ def test_an_edit_keeps_every_other_line() -> None:
     text = '# mine\nsite = "a"  # here\n\naccount = "b"\n'
     assert edit_config(text, "site", 'x"y') == '# mine\nsite = "x\\"y"  # here\n\naccount = "b"\n'
     assert edit_config(text, "qos", "q") == text + 'qos = "q"\n'
-    assert edit_config(text, "site", "") == '# mine\n\naccount = "b"\n'
+    assert edit_config(text, "site", None) == '# mine\n\naccount = "b"\n'
 
 
 def test_a_file_that_cannot_be_edited_stays_as_it_is(tmp_path: Path, home: dict[str, str]) -> None:
@@ -82,9 +110,9 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(tmp_path: Path, home: dict[
         write_config(home, "site", "b", waiting=print)
     write(path, 'site = """\na"""\n')
     with pytest.raises(UsageError, match="does not set account"):
-        write_config(home, "account", "", waiting=print)
+        write_config(home, "account", None, waiting=print)
     with pytest.raises(UsageError, match="there is no configuration key 'acount'"):
-        write_config(home, "acount", "", waiting=print)
+        write_config(home, "acount", None, waiting=print)
     assert path.read_text() == 'site = """\na"""\n'
     write_config(home, "site", "b", waiting=print)
     assert path.read_text() == 'site = "b"\n'
@@ -118,7 +146,7 @@ def test_a_link_to_a_configuration_file_stays_a_link(tmp_path: Path, home: dict[
 
 def test_nothing_is_made_to_remove_a_key_of_a_file_that_does_not_exist(tmp_path: Path, home: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="does not set account"):
-        write_config(home, "account", "", waiting=print)
+        write_config(home, "account", None, waiting=print)
     assert not (tmp_path / "config").exists()
 
 
@@ -174,6 +202,23 @@ def test_the_folders_of_the_configuration_are_used(tmp_path: Path, home: dict[st
     argosy("config", "set", "images", str(tmp_path / "shelf"), **home)
     assert f"no images in {tmp_path}/shelf" in argosy("images", "ls", **home).stdout
     assert "/other" in argosy("images", "ls", **home, ARGOSY_IMAGES="/other").stdout
+
+
+def test_variables_in_the_folders_of_a_configuration_file_are_expanded(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "etc/config.toml", "")
+    own = tmp_path / "config/argosy/config.toml"
+    write(own, 'images = "$SHELF/a:${SHELF}/b"\n')
+    assert f"{tmp_path}/shelf/a" in argosy("images", "ls", **home, SHELF=str(tmp_path / "shelf")).stdout
+    unset = argosy("images", "ls", **home)
+    assert unset.returncode == 2
+    assert "SHELF is not set" in unset.stderr
+    assert f"{own}:1" in unset.stderr
+    for value in ("/scratch/{user}/argosy", "/scratch/$/argosy"):
+        write(own, f'cache = "{value}"\n')
+        refused = argosy("images", "ls", **home)
+        assert refused.returncode == 2
+        assert value in refused.stderr
+    assert argosy("config", "set", "cache", "$NOWHERE/x", **home).returncode == 2
 
 
 def test_a_check_takes_the_configured_site(home: dict[str, str]) -> None:

@@ -198,6 +198,7 @@ PROFILES = (
     ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
     ("no-detection", 'not_detected = "no page names the hosts"\n', ""),
     ("no-questions", 'open_questions = ["everything else"]\n', ""),
+    ("other-name", 'name = "x"', 'name = "y"'),
 )
 """Rule, and what in the good profile is replaced by what."""
 

@@ -31,7 +31,17 @@ from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, SiteOption
-from argosy.sites.read import DATA, find_profile, read_site, read_table, search_path, site_names
+from argosy.sites.read import (
+    DATA,
+    NOT_SHIPPED,
+    describe_source,
+    find_profile,
+    read_site,
+    read_sites,
+    read_table,
+    search_path,
+    site_names,
+)
 from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
 
@@ -560,6 +570,60 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('name = "x"\ntitle = "X"\n', encoding="utf-8-sig")
     assert read_site(str(file)).name == "x"
+
+
+def test_a_profile_whose_file_has_another_name_is_listed_nowhere_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "argosy-sites"
+    folder.mkdir()
+    for file in ("mine", "mine-2025"):
+        (folder / f"{file}.toml").write_text('name = "mine"\ntitle = "Mine"\n')
+    assert run_app(["sites", "ls"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("mine")] == ["mine"]
+    assert "mine-2025.toml" in err
+    assert 'name = "mine-2025"' in err
+
+
+def test_a_folder_of_profiles_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> list[Path]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "closed").mkdir()
+    folders = (tmp_path / "absent", tmp_path / "closed", DATA)
+    skipped: list[SiteError] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("argosy.sites.read.os.listdir", lambda path: refuse(path) if "closed" in str(path) else [])
+        assert list(read_sites(folders, skipped.append))
+        with pytest.raises(SiteError, match="unknown site 'mine'") as error:
+            find_profile("mine", folders)
+    assert str(tmp_path / "closed") in skipped[0].evidence
+    assert str(tmp_path / "closed") in error.value.evidence
+    assert "Permission denied" in error.value.evidence
+
+
+def test_the_list_of_images_reports_a_profile_whose_folders_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "argosy-sites").mkdir()
+    (tmp_path / "argosy-sites/mine.toml").write_bytes(b"\xff")
+    assert run_app(["images", "ls"]) == 0
+    assert "skipped: cannot read the profile mine.toml" in capsys.readouterr().err
+
+
+def test_a_profile_that_replaces_another_names_it(tmp_path: Path) -> None:
+    project, user, system = folders = [tmp_path / name for name in ("project", "user", "system")]
+    for folder in folders:
+        folder.mkdir()
+    for folder in (user, system):
+        (folder / "mine.toml").write_text('name = "mine"\ntitle = "Mine"\n')
+    path, source = describe_source("mine", [*folders, DATA])
+    assert path == user / "mine.toml"
+    assert source == f"{NOT_SHIPPED}; it replaces {system}/mine.toml"
+    assert describe_source("mine", [project, system, DATA])[1] == NOT_SHIPPED
 
 
 def test_a_profile_in_the_folder_is_suggested_for_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,8 @@ class Profile(msgspec.Struct, frozen=True):
     site: Site
     text: str
     today: dt.date
+    stem: str
+    """The name of the file without ``.toml``."""
 
     def line(self, *keys: str) -> int:
         """Return the line of a key; for a part of a fragment the line of ``use``."""
@@ -77,7 +79,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[FileFinding, ...]:
     """Check a profile with a valid format."""
-    profile = Profile(site, text, today)
+    profile = Profile(site, text, today, Path(path).stem)
     found = (file_finding(path, rule, each) for rule in PROFILE_RULES for each in rule.check(profile))
     return tuple(sorted(found, key=lambda finding: finding.line))
 
@@ -335,6 +337,14 @@ def _without_detection(profile: Profile) -> Iterator[Fault]:
         yield Fault(1, "no machine is detected as this site, but the profile does not say why", hint)
 
 
+def _other_name(profile: Profile) -> Iterator[Fault]:
+    """Find a profile that ``--site`` does not find by its name."""
+    name, stem = profile.site.name, profile.stem
+    if name != stem:
+        hint = f'write name = "{stem}", or rename the file to {name}.toml'
+        yield Fault(profile.line("name"), f"the file {stem}.toml has the profile of {name}", hint)
+
+
 PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("no-source", "a fact without a source cannot be checked", FORMAT, _without_source),
     Rule("no-reason", "a setting without a reason cannot be reviewed", FORMAT, _without_reason),
@@ -357,5 +367,6 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("undated-proof", "a validation is valid for certain versions", FORMAT, _claims_proof),
     Rule("impossible-partition", "it allows no job", FORMAT, _impossible_partition),
     Rule("no-detection", "users must name the site in every command", FORMAT, _without_detection),
+    Rule("other-name", "--site finds a profile by the name of its file", FORMAT, _other_name),
     Rule("no-questions", "unknown facts must be listed", FORMAT, _no_questions),
 )  # fmt: skip
