@@ -118,6 +118,10 @@ def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     rows = {row.key: row for row in rows_of(site)}
     assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("validated", "documented")
     assert rows["validated.master.resolves"].value == "no"
+    edited = parse(merged.text.replace("cores = 8", "cores = 16", 1))
+    assert edited.node.cores == 16
+    assert {row.key: row for row in rows_of(edited)}["node.cores"].proof == "documented"
+    assert evident_choice(edited, edited.node, "cores", "16", field="cores").proof != "validated"
     assert "validated.attach.overlay" not in rows
 
 
