@@ -14,7 +14,7 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import did_you_mean
 from argosy.sites.conditions import Facts, evaluate_condition, render_condition, unknown_facts
-from argosy.sites.profile import Mode, Partition, Site
+from argosy.sites.profile import Mode, Node, Partition, Site
 from argosy.sites.profile_parts import BRACES, Avoid, Cache, Evident, Setting, SiteBind, SiteOption
 
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
@@ -78,6 +78,17 @@ def full_address(site: Site, source: str) -> str:
     return "; ".join(whole)
 
 
+def contradicted_fact(site: Site, part: Evident, field: str) -> str:
+    """Return what the last run found for a value of the node that was edited since then; empty if they agree."""
+    value, found = getattr(part, field, None), site.validated.facts.get(f"node.{field}", "")
+    return found if isinstance(part, Node) and value and found and str(value) != found else ""
+
+
+def proof_of(site: Site, part: Evident, field: str) -> str:
+    """Return the run that confirmed a value; empty if there is none, or the run found another value."""
+    return "" if contradicted_fact(site, part, field) else part.proofs.get(field, "")
+
+
 def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: str = "", why: str = "") -> Choice:
     """Return a value of a profile as a choice of a plan.
 
@@ -89,7 +100,7 @@ def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: st
         Key of the part that contains the value, if the part has several values.
     """
     source = part.sources.get(field, part.source)
-    shown = part.proofs.get(field, "")
+    shown = proof_of(site, part, field)
     return Choice(
         key,
         value,

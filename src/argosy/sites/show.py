@@ -12,7 +12,7 @@ import msgspec
 from argosy.core.records import asdict, replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.conditions import render_condition
-from argosy.sites.job_settings import DATE, full_address
+from argosy.sites.job_settings import DATE, full_address, proof_of
 from argosy.sites.profile import Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
 from argosy.sites.read import DATA, find_profile, fragment_files, read_site, read_table
@@ -76,7 +76,7 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[ProfileVa
         elif key not in EVIDENCE and value != getattr(empty, key):
             source = part.sources.get(key, part.source)
             row = _row(site, f"{section}.{key}", _text(value), part, source=source)
-            shown = part.proofs.get(key, "")
+            shown = proof_of(site, part, key)
             yield (
                 replace(row, proof="validated", checked=shown[:DATE], source=f"{row.source} ({shown})")
                 if shown

@@ -118,6 +118,10 @@ def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     rows = {row.key: row for row in rows_of(site)}
     assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("validated", "documented")
     assert rows["validated.master.resolves"].value == "no"
+    edited = parse(merged.text.replace("cores = 8", "cores = 16", 1))
+    assert edited.node.cores == 16
+    assert {row.key: row for row in rows_of(edited)}["node.cores"].proof == "documented"
+    assert evident_choice(edited, edited.node, "cores", "16", field="cores").proof != "validated"
     assert "validated.attach.overlay" not in rows
 
 
@@ -257,3 +261,23 @@ def test_a_shipped_profile_is_copied_to_the_users_own_before_evidence_goes_in(
     rows = {row["key"]: row for row in json.loads(shown.output)["values"]}
     assert (rows["node.cores"]["proof"], rows["node.cores"]["checked"]) == ("validated", "2026-11-21")
     assert rows["node.gpu_vendor"]["proof"] == "documented"
+
+
+def test_comments_after_the_facts_of_a_run_are_kept() -> None:
+    once = merge_result(PROFILE, parse(PROFILE), RESULT).text
+    text = once.rstrip("\n") + "\n\n# kept by the administrators\n"
+    assert "# kept by the administrators" in merge_result(text, parse(text), RESULT).text
+
+
+def test_a_merge_keeps_a_link_and_the_group_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, link = tmp_path / "real.toml", tmp_path / "desk.toml"
+    real.write_text(PROFILE)
+    link.symlink_to(real)
+    (tmp_path / "result.json").write_text(msgspec.json.encode(RESULT).decode())
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr("argosy.diagnostics.validate.validate.os.chown", lambda *each: asked.append(each))
+    done = CliRunner().invoke(app, ["sites", "merge", str(tmp_path / "result.json"), "--into", str(link)])
+    assert done.exit_code in {0, 7}, done.output
+    assert link.is_symlink()
+    assert "[validated.facts]" in real.read_text()
+    assert asked == [(real, -1, real.stat().st_gid)]

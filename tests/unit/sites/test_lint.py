@@ -198,6 +198,11 @@ PROFILES = (
     ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
     ("no-detection", 'not_detected = "no page names the hosts"\n', ""),
     ("no-questions", 'open_questions = ["everything else"]\n', ""),
+    (
+        "edited-proof",
+        "\n[slurm]",
+        '\n[node.proofs]\ncores = "2026-11-20, job 7"\n\n[validated.facts]\n"node.cores" = "4"\n\n[slurm]',
+    ),
     ("other-name", 'name = "x"', 'name = "y"'),
 )
 """Rule, and what in the good profile is replaced by what."""

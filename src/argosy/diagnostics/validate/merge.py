@@ -283,10 +283,16 @@ def merge_result(text: str, site: Site, result: ValidationResult, *, accept: boo
 
 
 def set_table(document: MutableMapping[str, Any], name: str, rows: Mapping[str, str]) -> None:
-    """Replace the table of a dotted name by these rows; remove it if there are none."""
+    """Replace the table of a dotted name by these rows, but not its inner tables; remove it if there are none."""
     *parents, last = name.split(".")
     for parent in parents:
         document = document.setdefault(parent, tomlkit.table(is_super_table=True))
-    document.pop(last, None)
-    if rows:
-        document[last] = dict(rows)
+    table = document.get(last)
+    if not rows or not isinstance(table, MutableMapping):
+        document.pop(last, None)
+        if rows:
+            document[last] = dict(rows)
+        return
+    for key in [key for key, value in table.items() if key not in rows and not isinstance(value, MutableMapping)]:
+        del table[key]
+    table.update(rows)  # in place: comments at the end of the table stay

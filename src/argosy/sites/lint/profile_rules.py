@@ -16,7 +16,7 @@ from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import counts_cores, gives_threads, plan_masks, usable_cores
 from argosy.sites.conditions import Facts, evaluate_condition
-from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin, full_address
+from argosy.sites.job_settings import SLINGSHOT, contradicted_fact, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites.profile import Identity, Node, Partition, Site
@@ -337,6 +337,15 @@ def _without_detection(profile: Profile) -> Iterator[Fault]:
         yield Fault(1, "no machine is detected as this site, but the profile does not say why", hint)
 
 
+def _edited_proof(profile: Profile) -> Iterator[Fault]:
+    """Find a value that was edited after a run had confirmed it."""
+    node = profile.site.node
+    for key in node.proofs:
+        if found := contradicted_fact(profile.site, node, key):
+            what = f"node.{key} is {getattr(node, key)}, but the run that confirmed it found {found}"
+            yield Fault(profile.line("node", key), what, "correct the value, or validate and merge again")
+
+
 def _other_name(profile: Profile) -> Iterator[Fault]:
     """Find a profile that ``--site`` does not find by its name."""
     name, stem = profile.site.name, profile.stem
@@ -367,6 +376,7 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("undated-proof", "a validation is valid for certain versions", FORMAT, _claims_proof),
     Rule("impossible-partition", "it allows no job", FORMAT, _impossible_partition),
     Rule("no-detection", "users must name the site in every command", FORMAT, _without_detection),
+    Rule("edited-proof", "no run has confirmed the value", FORMAT, _edited_proof),
     Rule("other-name", "--site finds a profile by the name of its file", FORMAT, _other_name),
     Rule("no-questions", "unknown facts must be listed", FORMAT, _no_questions),
 )  # fmt: skip
