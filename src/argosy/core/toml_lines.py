@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from enum import EnumType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -135,7 +135,9 @@ def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _values(kind: Any) -> tuple[str, ...]:
-    """Return the values that an enumeration or `Literal` allows."""
+    """Return the values that an enumeration or `Literal` allows, or that are the items of a list."""
+    if get_origin(kind) in {tuple, list}:
+        kind = get_args(kind)[0]
     return tuple(str(each) for each in (kind if isinstance(kind, EnumType) else get_args(kind)) if each != "")
 
 

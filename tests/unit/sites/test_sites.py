@@ -126,6 +126,7 @@ def test_an_invalid_choice_is_refused_with_its_line(tmp_path: Path) -> None:
     assert error.evidence == f"{tmp_path}/x.toml:5: slurm.gpu_option: 'tres' is not one of its values"
     assert error.hint == "did you mean 'gres'?"
     assert refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "x"\n').hint == "use one of gpus-per-node, gres, none"
+    assert refusal(tmp_path, LEAST + '[slurm]\nrequired = ["acount"]\n').hint == "did you mean 'account'?"
 
 
 def test_a_site_cannot_start_all_programs_with_ray_and_is_told_why(tmp_path: Path) -> None:
