@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from argosy.core.layout import (
     render_source_line,
 )
 from argosy.core.session import Session
+from argosy.images.mpi_library import ADD_LIBRARY, NO_LIBRARY, NONE, mpi_of_lock
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.squashfs.pack import normalise_tree, packer_version
 from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
@@ -95,8 +96,27 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     for note in _altered_packages(base, layer, entries, wheels):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))
+    if lacks_mpi(lock, lambda: layer.build_container.ask("/bin/sh", "-c", FIND_MPI).stdout):
+        session.reporter.note(f"{NO_LIBRARY}; {ADD_LIBRARY}")
     write_in_root(layer.tree, LOCK, render_lock(lock))
     return FinishedLayer(lock, entries, wheels)
+
+
+FIND_MPI = (Path(__file__).with_name("scripts") / "find-mpi.sh").read_text(encoding="utf-8")
+
+
+def lacks_mpi(lock: Lock, search: Callable[[], str]) -> bool:
+    """Return whether pip installed an mpi4py, and neither the base nor a package has an MPI for it.
+
+    Parameters
+    ----------
+    search
+        Returns the output of `FIND_MPI`, which costs the start of a container.
+    """
+    has_wheel = any(package.name == "mpi4py" and package.kind is PackageKind.PYPI for package in lock.packages)
+    if not has_wheel or lock.steps or lock.stages or lock.system:
+        return False
+    return mpi_of_lock(lock) in {"", NONE} and not search().strip()
 
 
 def _write_own_files(layer: InstalledLayer) -> None:

@@ -262,6 +262,8 @@ class Image(msgspec.Struct, frozen=True):
     """Version of torch in its lock; empty if it has none."""
     nccl: str = ""
     """Version of NCCL in its lock; empty if it has none."""
+    mpi: str = ""
+    """The MPI that its lock shows: ``openmpi``, ``mpich``, ``several``, ``none``; empty if it does not show one."""
     system: bool = False
     """Whether its layer changes files outside ``/opt/argosy``."""
     enter: str = ""

@@ -26,6 +26,17 @@ from argosy.core.store import remember_text
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
 from argosy.images.find import open_named
+from argosy.images.mpi_library import (
+    MPICH,
+    NO_LIBRARY,
+    ONLY_MPICH,
+    OPEN_MPI,
+    SEVERAL,
+    USE_MPICH,
+    advise_base,
+    describe_unfit_mpi,
+    family_of_name,
+)
 from argosy.images.open import GO_ARCH, OpenedImage, file_identity, open_image
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
@@ -61,8 +72,10 @@ class Contents(msgspec.Struct, frozen=True):
     libfabric: str = ""
     plugin: str = ""
     """An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none."""
-    several_mpis: bool = False
-    """Whether there are both Open MPI and an MPI of the MPICH family: MPICH, Intel MPI, MVAPICH."""
+    mpi_family: str = ""
+    """``openmpi``, ``mpich`` (also Intel MPI and MVAPICH), ``several``, or empty if it is not known."""
+    mpi4py: bool = False
+    """Whether Python finds mpi4py."""
     entry: bool = False
     """Whether ``/opt/argosy/enter`` exists."""
 
@@ -87,9 +100,18 @@ def parse_contents(text: str) -> Contents | None:
         mpi=found.get("mpi", "") or found.get("mpilib", ""),
         libfabric=found.get("libfabric", ""),
         plugin=found.get("plugin", ""),
-        several_mpis={"openmpi", "mpich"} <= found.keys(),
+        mpi_family=_family(found),
+        mpi4py=found.get("mpi4py") == "yes",
         entry=found.get("entry") == "yes",
     )
+
+
+def _family(found: Mapping[str, str]) -> str:
+    """Return the MPI of an image from its libraries; an old Open MPI has a library with the name of MPICH's."""
+    if {OPEN_MPI, MPICH} <= found.keys():
+        return SEVERAL
+    files = (name for name in (OPEN_MPI, MPICH) if name in found)
+    return family_of_name(found.get("mpi", "")) or next(files, "")
 
 
 @cache
@@ -221,15 +243,22 @@ def _check_inside(image: Image, contents: Contents, site: Site) -> Iterator[Find
     yield _check_glibc(contents)
     yield _check_torch(contents, site)
     yield from _check_network(contents, site)
-    if site.launcher.mpi or site.launcher.mpiexec:
-        yield _check_mpi(contents)
+    has_mpi4py = contents.mpi4py or "mpi4py" in image.packages
+    if site.launcher.mpi or site.launcher.mpiexec or has_mpi4py:
+        yield _check_mpi(contents, site, has_mpi4py=has_mpi4py)
 
 
-def _check_mpi(contents: Contents) -> Finding:
-    if contents.several_mpis:
+def _check_mpi(contents: Contents, site: Site, *, has_mpi4py: bool) -> Finding:
+    how = "mpiexec" if site.launcher.mpiexec else site.launcher.mpi
+    if contents.mpi_family == SEVERAL:
         evidence = f"the image contains Open MPI and MPICH; its mpirun: {contents.mpi}"
-        hint = "a program that uses the other one runs as rank 0 of 1; for mpi4py: --env MPI4PY_MPIABI=openmpi or mpich"
+        wanted = "mpich" if how in ONLY_MPICH else "openmpi or mpich"
+        hint = f"a program that uses the other one runs as rank 0 of 1; for mpi4py: --env MPI4PY_MPIABI={wanted}"
         return Finding("MPI", State.WARN, evidence, hint)
+    if unfit := describe_unfit_mpi(contents.mpi_family, how, site.name):
+        return Finding("MPI", State.WARN, f"{contents.mpi}; {unfit}", USE_MPICH)
+    if has_mpi4py and not contents.mpi:
+        return Finding("MPI", State.WARN, NO_LIBRARY, f"{advise_base(how)}, or bind the host's MPI")
     if contents.mpi:
         return Finding("MPI", State.OK, contents.mpi)
     hint = "only programs of --launcher mpi need one: use a base that contains it, or bind the host's"

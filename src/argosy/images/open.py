@@ -17,6 +17,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
+from argosy.images.mpi_library import mpi_of_lock
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
@@ -129,6 +130,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         only_steps_unlisted=lists_python_of_base(lock),
         torch=torch,
         nccl=nccl,
+        mpi=mpi_of_lock(lock),
     )
 
 

@@ -26,7 +26,7 @@ from argosy.launch.launchers.launcher import (
     refuse_without_slurm,
 )
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
-from argosy.launch.mpi_choice import launcher_of_mpi
+from argosy.launch.mpi_choice import doubt_mpi, launcher_of_mpi
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources
 from argosy.launch.shape import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
@@ -219,7 +219,11 @@ def _choose_facts(
     refuse_launch(container, settings, site, mpi)
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
     per = choose_container_per(request, container, settings.srun, launcher.value, target.shape.ranks_per_node)
-    why_start = (*((per,) if per else ()), *_explain_mpi(request, site, mpi)) if target.is_job else ()
+    why_start = (
+        (*((per,) if per else ()), *_explain_mpi(request, site, mpi), *doubt_mpi(context, mpi, settings))
+        if target.is_job
+        else ()
+    )
     choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
     if target.is_job:

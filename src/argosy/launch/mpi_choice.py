@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.records import replace
+from argosy.images.mpi_library import NO_LIBRARY, NONE, USE_MPICH, advise_base, describe_unfit_mpi
 from argosy.launch.context import LaunchContext
 from argosy.launch.image_checks import FRAMEWORKS, TORCH_RANKS, adds_packages
 from argosy.launch.launchers.launcher import suggest_mpirun
 from argosy.launch.model import ProgramImports
 from argosy.launch.option_checks import NEEDS_MPI
+from argosy.sites.job_settings import SiteSettings
 
 OVER_TORCH = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
 """Packages that connect their ranks by torch.distributed."""
@@ -76,3 +80,20 @@ def _uses_torch(program: ProgramImports) -> bool:
     """Return whether the program connects its ranks by torch.distributed."""
     is_named = any(f"{module}.".startswith(f"{TORCH_RANKS}.") for module in program.modules)
     return is_named or bool(program.packages & OVER_TORCH)
+
+
+def doubt_mpi(context: LaunchContext, how: str, settings: SiteSettings) -> Iterator[Choice]:
+    """Yield a doubtful choice if the MPI of the image does not fit the site, or is missing.
+
+    Parameters
+    ----------
+    how
+        The value of ``srun --mpi``, or ``mpiexec``; empty if the ranks use no MPI.
+    """
+    image, site = context.container.entry.image, context.target.site
+    if how and (unfit := describe_unfit_mpi(image.mpi, how, site.name)):
+        yield Choice("MPI", "Open MPI", f"{unfit}; {USE_MPICH}", "image", mark=Mark.DOUBTFUL)
+    # A site may bind its own MPI; then the image needs none.
+    is_bound = any("mpi" in f"{bind.source}{bind.target}".lower() for bind in settings.binds)
+    if how and image.mpi == NONE and "mpi4py" in image.packages and not is_bound:
+        yield Choice("MPI", "none", f"{NO_LIBRARY}; {advise_base(how)}", "image", mark=Mark.DOUBTFUL)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from argosy.builder.base_layer import BaseLayer, Changes, join_changes, plan_changes
+from argosy.builder.finish import FIND_MPI, lacks_mpi
 from argosy.builder.python.file_lists import find_altered_packages
 from argosy.core.layout import LOCK
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.sif.write import whole_of, write_pieces
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.tree_digests import describe_with_notes, digest_tree
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedStep, PackageKind, Tools
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/site-packages"
@@ -59,6 +63,35 @@ def test_changes_are_new_contents_and_removed_or_replaced_entries() -> None:
     before = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 1", "c": b"100644 c 1", "d": b"120777 d e"}
     now = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 2", "d": b"40755 d", "e": b"100755 e 1"}
     assert plan_changes(before, now) == Changes(("b", "d", "e", INSIDE), ("c", "d"))
+
+
+def test_an_mpi4py_of_pip_without_an_mpi_is_noted() -> None:
+    base = LockedBase("docker://python:3.12", "sha256:" + "a" * 64, 1, "amd64")
+    wheel = LockedPackage("mpi4py", "4.1.0")
+    lock = Lock(base, Tools("0.1.0"), 1, "sha256:" + "b" * 64, packages=(wheel,))
+    assert lacks_mpi(lock, lambda: "\n")
+    assert not lacks_mpi(lock, lambda: "listed\n")
+    assert not lacks_mpi(replace(lock, packages=(replace(wheel, kind=PackageKind.CONDA),)), lambda: "")
+    assert not lacks_mpi(replace(lock, packages=(wheel, LockedPackage("mpich", "4.3"))), lambda: "")
+    assert not lacks_mpi(replace(lock, packages=()), lambda: "")
+    assert not lacks_mpi(replace(lock, steps=(LockedStep(("make install",)),)), lambda: "")
+
+
+def test_the_mpi_of_a_base_is_found_by_the_linker_or_in_a_folder(tmp_path: Path) -> None:
+    def search(list_: str, library_path: str = "") -> str:
+        program = tmp_path / "ldconfig"
+        program.write_text(f"#!/bin/sh\n{list_}\n")
+        program.chmod(0o755)
+        variables = {"PATH": f"{tmp_path}:/bin", "LD_LIBRARY_PATH": library_path}
+        command = ["/bin/sh", "-c", FIND_MPI]
+        return subprocess.run(command, check=True, env=variables, capture_output=True, text=True).stdout
+
+    assert search("echo 'libmpi.so.40 (libc6,x86-64) => /usr/lib/libmpi.so.40'") == "listed\n"
+    assert search("exit 1") == "unknown\n"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libmpi.so.12").touch()
+    found = search("echo 'libc.so.6 => /lib/libc.so.6'", f"/none:{tmp_path}/lib")
+    assert found == f"{tmp_path}/lib/libmpi.so.12\n"
 
 
 def test_the_new_layer_holds_the_new_tree_and_only_changes_were_packed(

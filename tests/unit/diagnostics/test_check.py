@@ -95,3 +95,47 @@ def test_an_image_with_two_mpis_gets_a_warning_where_the_launcher_starts_mpi() -
     assert (state, "Open MPI and MPICH" in evidence) == ("warn", True)
     assert mpi("argosy:mpi=mpirun (Open MPI) 4.1.4\nargosy:openmpi=/l/libmpi.so.40\n")[0] == "ok"
     assert mpi("")[0] == "warn"
+
+
+OPEN_4 = "argosy:mpi=mpirun (Open MPI) 4.1.4\nargosy:openmpi=/l/libmpi.so.40\n"
+MPICH_4 = "argosy:mpi=HYDRA build details:\nargosy:mpich=/l/libmpich.so.12\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "site", "state", "evidence", "hint"),
+    [
+        (OPEN_4, "lumi-g", "warn", "jobs of lumi-g use PMI-2, and Open MPI of distributions uses PMIx", "with MPICH"),
+        ("argosy:mpilib=/l/libmpi.so.40\nargosy:openmpi=/l/libmpi.so.40\n", "lumi-g", "warn", "PMIx", "with MPICH"),
+        (OPEN_4, "dawn", "warn", "jobs of dawn use mpiexec of MPICH", "with MPICH"),
+        (OPEN_4, "perlmutter", "ok", "mpirun (Open MPI) 4.1.4", ""),
+        (MPICH_4, "lumi-g", "ok", "HYDRA build details:", ""),
+        (MPICH_4, "perlmutter", "ok", "HYDRA build details:", ""),
+        ("argosy:mpi=Intel(R) MPI Library for Linux* OS\n", "dawn", "ok", "Intel", ""),
+        (OPEN_4 + MPICH_4, "lumi-g", "warn", "Open MPI and MPICH", "MPI4PY_MPIABI=mpich"),
+        (OPEN_4 + MPICH_4, "perlmutter", "warn", "Open MPI and MPICH", "MPI4PY_MPIABI=openmpi or mpich"),
+    ],
+)
+def test_the_mpi_of_an_image_is_compared_with_the_site(
+    rows: str, site: str, state: str, evidence: str, hint: str
+) -> None:
+    contents = parse_contents(f"{rows}argosy:end=yes\n")
+    (found,) = (each for each in check_contents(IMAGE, ("gzip",), contents, read_site(site)) if each.what == "MPI")
+    assert found.state == state
+    assert evidence in found.evidence
+    assert hint in found.hint
+
+
+@pytest.mark.parametrize("site", ["lumi-g", "perlmutter", "leonardo"])
+def test_mpi4py_without_an_mpi_library_gets_a_line_at_every_site(site: str) -> None:
+    def mpi(image: Image, rows: str) -> list[tuple[str, str]]:
+        contents = parse_contents(f"{rows}argosy:end=yes\n")
+        found = check_contents(image, ("gzip",), contents, read_site(site))
+        return [(each.state, each.evidence) for each in found if each.what == "MPI"]
+
+    listed = replace(IMAGE, packages=frozenset({"mpi4py"}))
+    for image, rows in ((listed, ""), (IMAGE, "argosy:mpi4py=yes\n")):
+        ((state, evidence),) = mpi(image, rows)
+        assert state == "warn"
+        assert "'from mpi4py import MPI' fails" in evidence
+    assert [state for state, _ in mpi(listed, MPICH_4)] == ["ok"]
+    assert len(mpi(IMAGE, "")) == (site != "leonardo")

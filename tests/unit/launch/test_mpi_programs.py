@@ -209,3 +209,30 @@ def test_mpi_asked_on_a_machine_without_slurm_is_refused_with_the_command_that_w
     with pytest.raises(UsageError, match="the srun launcher needs Slurm") as caught:
         plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="srun")
     assert "torchrun or none" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("family", "asked", "site", "note"),
+    [
+        ("openmpi", "", LauncherPolicy(mpi="pmi2"), "MPI = Open MPI: jobs of lab use PMI-2, and Open MPI"),
+        ("openmpi", "pmi2", LauncherPolicy(), "use an image with MPICH"),
+        ("openmpi", "", LauncherPolicy(mpiexec="hydra"), "jobs of lab use mpiexec of MPICH"),
+        ("openmpi", "pmix", LauncherPolicy(mpi="pmi2"), ""),
+        ("openmpi", "", LauncherPolicy(), ""),
+        ("mpich", "", LauncherPolicy(mpi="pmi2"), ""),
+        ("several", "", LauncherPolicy(mpi="pmi2"), ""),
+        ("", "", LauncherPolicy(mpi="pmi2"), ""),
+        ("none", "", LauncherPolicy(), "'from mpi4py import MPI' fails; use a base with an MPI, for example debian:"),
+    ],
+)
+def test_an_mpi_that_does_not_fit_the_site_is_noted(
+    tmp_path: Path, family: str, asked: str, site: LauncherPolicy, note: str
+) -> None:
+    lab, image = replace(LAB, launcher=site), replace(IMAGE, mpi=family)
+    notes = [
+        each for each in plan_notes(plan(tmp_path, MPI, site=lab, image=image, mpi=asked).choices) if "MPI" in each
+    ]
+    assert len(notes) == bool(note)
+    assert note in "".join(notes)
+    torch = plan_notes(plan(tmp_path, TORCH, site=lab, image=image).choices)
+    assert not [each for each in torch if "MPI" in each]
