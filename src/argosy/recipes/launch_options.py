@@ -89,7 +89,7 @@ class LaunchOptions(ContainerOptions, total=False):
         "Continue with MIN to MAX nodes if nodes fail; rank 0 may then run on any node. [torchrun: --nnodes]",
         "MIN:MAX")]
     launcher: Annotated[str, Row(LAUNCHER,
-        "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: by image and program.",
+        "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: depends on image and program.",
         "NAME", choices=("torchrun", "srun", "mpi", "ray", "none"), config=True)]
     torchrun_arg: Annotated[tuple[str, ...], Row(LAUNCHER,
         "Argument to pass to torchrun; repeatable.", "ARG", field="launcher_arguments")]
