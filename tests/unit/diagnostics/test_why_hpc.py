@@ -447,3 +447,17 @@ def test_deepspeed_that_asks_mpi_for_its_ranks_was_started_without_a_launcher() 
         "ModuleNotFoundError: No module named 'mpi4py'\n"
     )
     assert find_errors(log, SIGNATURES)[0].name == "deepspeed-without-launcher"
+
+
+def test_an_mpi4py_that_finds_no_mpi_library_has_one_cause() -> None:
+    tried = ("/opt/argosy/env/lib/libmpi.so.12", "/opt/argosy/env/lib/libmpi.so.40", "libmpi.so.12", "libmpi.so.40")
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/ada/project/hello.py", line 1, in <module>\n'
+        "    from mpi4py import MPI\n"
+        "RuntimeError: cannot load MPI library\n"
+        + "".join(f"{name}: cannot open shared object file: No such file or directory\n" for name in tried)
+    )
+    (error,) = find_errors(log, SIGNATURES)
+    assert (error.name, error.line) == ("mpi4py-without-mpi", 4)
+    assert find_errors("./solver: libmpi.so.12: cannot open shared object file\n", SIGNATURES)[0].name == "mpi-abi"
