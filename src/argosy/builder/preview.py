@@ -155,7 +155,7 @@ def preview_on_node(request: BuildRequest, options: NodeOptions, session: Sessio
         As for `preview_build`; also if the site has no compute nodes, or requires an option that is missing.
     """
     site = find_build_site(request, session)
-    node_session = replace(session, host=replace(session.host, arch=site.node.arch or session.host.arch))
+    node_session = replace(session, host=replace(session.host, arch=site.node.architecture or session.host.arch))
     preview = preview_build(request, node_session, here=False)
     downloads = ("the nodes have no network; this machine downloads the base and the packages first",)
     return replace(

@@ -418,7 +418,7 @@ def resolve_target_session(request: BuildRequest, session: Session) -> Session:
     host = session.host
     site = _find_target_site(request, host)
     locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
-    asked, there = _architecture(request.arch) or locked, site.node.arch if site else ""
+    asked, there = _architecture(request.arch) or locked, site.node.architecture if site else ""
     if site and asked and there and asked != there:
         raise UsageError(f"--arch is {asked}, but {site.name} is {there}", hint="remove --arch")
     wanted = asked or there or host.arch

@@ -180,7 +180,7 @@ def check_contents(
 
 
 def _check_architecture(image: Image, site: Site) -> Finding:
-    wanted = GO_ARCH.get(site.node.arch, site.node.arch)
+    wanted = GO_ARCH.get(site.node.architecture, site.node.architecture)
     if not image.arch or not wanted:
         return Finding("architecture", State.UNKNOWN, "the image or the profile does not name its architecture")
     if image.arch != wanted:

@@ -140,7 +140,7 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
     return replace(
         host,
         hostname=site.name,
-        arch=site.node.arch or host.arch,
+        arch=site.node.architecture or host.arch,
         person=replace(host.person, home=""),
         cwd="",
         programs={load_runtime(runtime).program: ""},

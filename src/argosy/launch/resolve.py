@@ -367,7 +367,7 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
 def _at_nodes(site: Site, host: Host, runtime: str) -> Host:
     """Return this machine with the nodes' architecture, and the job's runtime: a module may provide it only there."""
     programs = {load_runtime(runtime).program: "", **host.programs} if runtime else host.programs
-    return replace(host, arch=site.node.arch or host.arch, programs=programs)
+    return replace(host, arch=site.node.architecture or host.arch, programs=programs)
 
 
 def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:

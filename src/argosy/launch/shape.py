@@ -129,7 +129,7 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
         return (
             f"; {asked} cores include {asked - cores + reserved} of the {reserved} reserved ones, which jobs cannot use"
         )
-    threads = FEWER_THREADS.get(site.node.arch, MOST_THREADS)
+    threads = FEWER_THREADS.get(site.node.architecture, MOST_THREADS)
     if asked > cores * threads:
         raise UsageError(
             f"a node of {site.name} has {cores} cores, on which {count(ranks, 'rank')} with {count(cpus, 'core')} each "

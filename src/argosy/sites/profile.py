@@ -19,6 +19,7 @@ from argosy.sites.software import (
     Modules,
     Network,
     RuntimeFacts,
+    architecture_of,
     refuse_unknown_processor,
 )
 
@@ -82,7 +83,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     numa
         NUMA nodes of a node; 0 if unknown.
     arch
-        Architecture, as ``uname -m`` prints it.
+        Architecture, as ``uname -m`` prints it; empty: that of `archspec`, if the profile has it.
     cpu_model
         Model of the CPU.
     gpus
@@ -160,6 +161,11 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f'{name} = {text!r} is not a version; write {name} = "12.8"')
         if self.archspec:
             refuse_unknown_processor(self.archspec, self.arch)
+
+    @property
+    def architecture(self) -> str:
+        """The architecture, also if only the name of the CPU shows it; empty if it is not known."""
+        return self.arch or architecture_of(self.archspec)
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -212,6 +212,11 @@ ARCHSPEC: Mapping[str, frozenset[str]] = {
 """Architecture -> its CPU names, from microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
 
 
+def architecture_of(processor: str) -> str:
+    """Return the architecture, as ``uname -m`` prints it, of an archspec name; empty if it is not known."""
+    return next((each for each, names in ARCHSPEC.items() if processor in names), "")
+
+
 def refuse_unknown_processor(name: str, arch: str) -> None:
     """Refuse a CPU name that archspec does not know, or knows for another architecture.
 
@@ -225,7 +230,7 @@ def refuse_unknown_processor(name: str, arch: str) -> None:
     ValueError
         When it does not; the message suggests the most similar name.
     """
-    home = next((each for each, names in ARCHSPEC.items() if name in names), "")
+    home = architecture_of(name)
     if not home:
         hint = did_you_mean(name, sorted(frozenset[str]().union(*ARCHSPEC.values())), 'use a name such as "zen3"')
         raise ValueError(f"archspec does not know the CPU {name!r}; {hint}")

@@ -32,6 +32,8 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
     ("image", "contents", "site", "name", "state"),
     [
         (replace(IMAGE, arch="arm64"), CONTENTS, LUMI, "architecture", "fail"),
+        (IMAGE, CONTENTS, read_site("mn5-acc"), "architecture", "ok"),
+        (replace(IMAGE, arch="arm64"), CONTENTS, read_site("leonardo"), "architecture", "fail"),
         (IMAGE, replace(CONTENTS, torch=ROCM | {"hip": "", "cuda": "12.4"}), LUMI, "torch", "fail"),
         (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), read_site("lumi-c"), "torch", "ok"),

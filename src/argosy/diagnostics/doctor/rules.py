@@ -157,9 +157,9 @@ def _find_differences(seen: MachineFacts, site: Site, *, here: Here) -> Iterator
         evidence = f"the profile of {site.name} has {facts.name} {facts.version}, this machine has {version}"
         hint = f"run 'argosy sites validate {site.name}', and merge the result into the profile"
         yield Finding("site", State.WARN, evidence, hint)
-    if site.node.arch and site.node.arch != seen.host.arch:
-        evidence = f"the nodes of {site.name} are {site.node.arch}, this machine is {seen.host.arch}"
-        yield Finding("architecture", State.WARN, evidence, f"build on a {site.node.arch} machine")
+    if site.node.architecture and site.node.architecture != seen.host.arch:
+        evidence = f"the nodes of {site.name} are {site.node.architecture}, this machine is {seen.host.arch}"
+        yield Finding("architecture", State.WARN, evidence, f"build on a {site.node.architecture} machine")
 
 
 def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YES) -> tuple[Finding, ...]:
