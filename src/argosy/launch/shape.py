@@ -151,10 +151,16 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
         raise UsageError(
             f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
             hint=f"use {_larger_partition(site, gpus)}more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} "
-            f"--gpus-per-node {site.node.gpus}",
+            f"--gpus-per-node {site.node.gpus}{_same_ranks_per_gpu(wanted, site, nodes, gpus)}",
             key="node.gpus",
         )
     return gpus
+
+
+def _same_ranks_per_gpu(wanted: Wanted, site: Site, nodes: int, gpus: int) -> str:
+    """Return the option that keeps a requested rank per GPU on nodes with fewer GPUs; empty for other numbers."""
+    devices = site.node.devices_per_gpu
+    return f" --ranks-per-node {site.node.gpus * devices}" if wanted.ranks == gpus * devices * nodes else ""
 
 
 def _larger_partition(site: Site, gpus: int) -> str:

@@ -131,6 +131,23 @@ def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them(
     assert caught.value.hint == "use more nodes: --nodes 8 --gpus-per-node 4"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "devices", "hint"),
+    [
+        (Wanted(gpus=8, ranks=8), 1, "--nodes 2 --gpus-per-node 4 --ranks-per-node 4"),
+        (Wanted(nodes=2, gpus_per_node=8, ranks=16), 1, "--nodes 4 --gpus-per-node 4 --ranks-per-node 4"),
+        (Wanted(gpus=8, ranks=16), 2, "--nodes 2 --gpus-per-node 4 --ranks-per-node 8"),
+        (Wanted(gpus=8, ranks=1), 1, "--nodes 2 --gpus-per-node 4"),
+        (Wanted(gpus=8), 1, "--nodes 2 --gpus-per-node 4"),
+    ],
+)
+def test_more_nodes_with_fewer_gpus_keep_a_rank_per_gpu(wanted: Wanted, devices: int, hint: str) -> None:
+    node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia", devices_per_gpu=devices)
+    with pytest.raises(UsageError) as caught:
+        plan(msgspec.structs.replace(LAB, node=node), wanted=wanted)
+    assert caught.value.hint == f"use more nodes: {hint}"
+
+
 def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_others_only() -> None:
     option = SiteOption(
         to="sbatch", word="--qos=hopper", when={"partition": "hopper"}, why="its QOS", source="https://e.org"
