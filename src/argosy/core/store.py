@@ -221,17 +221,20 @@ def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = 
     Parameters
     ----------
     mode
-        Access rights; None for those of the file that is replaced, else of the umask.
+        Access rights; None for those and the group of the file that is replaced, else of the umask.
     force
         Whether to replace an existing file.
     """
     refuse_existing(path, force=force)
-    with contextlib.suppress(OSError):
-        mode = stat.S_IMODE(path.stat().st_mode) if mode is None else mode
+    old = path.stat() if mode is None and os.path.exists(path) else None  # noqa: PTH110 - Path's raises
+    mode = stat.S_IMODE(old.st_mode) if old else mode
     data = text.encode(errors="surrogateescape")
     if not write_unnamed(path, data, mode, temporary=part_name(path)):
         with atomic_file(path, force=force, flush=False) as beside:
             write_new(beside, data, mode)
+    if old:
+        with contextlib.suppress(OSError):  # this user may not choose the group
+            os.chown(path, -1, old.st_gid)
 
 
 def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:

@@ -230,7 +230,7 @@ def _refuse_missing_chdir(plan: LaunchPlan) -> None:
 
 @contextlib.contextmanager
 def _whole_record(folder: Path) -> Iterator[None]:
-    """Remove the record of a launch that has not started yet if one of its files cannot be written."""
+    """Remove the record of a launch before its start if one of its files cannot be written."""
     try:
         with translate_os_errors(folder, STATE_OPTION):
             yield

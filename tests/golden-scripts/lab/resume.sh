@@ -118,7 +118,7 @@ requeue() {
         echo "argosy: this run wrote no new checkpoint $argosy_checkpoint, so the job is not requeued"
     elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
         set -- "the time limit ended restart $argosy_restart of $argosy_restarts"
-        give_up "$1: launch the job again with the same --checkpoint, if the program has not finished" 7
+        give_up "$1: launch the job again with the same --checkpoint, unless the program has finished" 7
     else
         requeue_within "$1"
     fi

@@ -495,3 +495,13 @@ def test_a_file_that_is_replaced_keeps_its_access_rights(tmp_path: Path) -> None
         assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", mode)
     write_text(file, "own", mode=0o640)
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can choose any group")
+def test_a_replaced_file_keeps_its_group_and_mode(tmp_path: Path) -> None:
+    file = tmp_path / "profile.toml"
+    file.write_text("old")
+    os.chown(file, -1, 4242)
+    file.chmod(0o640)
+    write_text(file, "new")
+    assert (file.read_text(), file.stat().st_gid, stat.S_IMODE(file.stat().st_mode)) == ("new", 4242, 0o640)

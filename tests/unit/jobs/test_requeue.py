@@ -1,4 +1,4 @@
-"""A job that Slurm put back into the queue: it is said once, with the cause that output or Slurm shows."""
+"""Argosy reports once that Slurm put a job back into the queue, with the cause that its output or Slurm shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that uses MPI is started by the launcher mpi, or its user is told of it: else each rank runs alone."""
+"""The launcher mpi starts a program that uses MPI, or a note names it: with another one, each rank runs alone."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -319,13 +317,5 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     merged = merge_result(source.read_text(encoding="utf-8"), site, result, accept=accept)
     with translate_os_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        _write_in_place(place.resolve(), merged.text)  # a link to a file of a repository stays a link
+        write_text(place.resolve(), merged.text)  # a link to a file of a repository stays a link
     return place, merged
-
-
-def _write_in_place(path: Path, text: str) -> None:
-    """Write a file with the group of the one that it replaces, if this user may choose it."""
-    group = path.stat().st_gid if path.exists() else -1
-    write_text(path, text)
-    with contextlib.suppress(OSError):
-        os.chown(path, -1, group)
