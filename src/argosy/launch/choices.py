@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.context import LaunchContext, with_user_defaults
+from argosy.launch.context import LaunchContext
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
@@ -34,7 +34,6 @@ from argosy.launch.site_settings import (
     DEFAULT_MPI,
     caller_variables,
     choose_mpi,
-    default_options,
     explain_container,
     facts_of,
     launcher_at_site,
@@ -46,13 +45,11 @@ from argosy.launch.site_settings import (
     with_site_binds,
     with_variables,
 )
-from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import ONE_THREAD, gives_threads
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
-from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
-from argosy.slurm.times import describe_short_time
+from argosy.slurm.sbatch import JobOptions
 
 NCCL_DEBUG: Mapping[str, str] = {
     "NCCL_DEBUG": "INFO",
@@ -131,7 +128,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         request, or if the site requires an option that was not given.
     """
     request, target = context.request, context.target
-    options, why_options = _plan_options(context, request.name or name_of(request.command))
+    options = _complete_options(context, request.name or name_of(request.command))
     launcher = _choose_launcher(context)
     why = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
@@ -139,7 +136,6 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         *_warn_of_tcp(context),
         *_warn_of_threads(context),
         *_warn_of_own_folder(context),
-        *why_options,
     )
     threads, has_gpus = plan_job_threads(target.site, target.shape), bool(target.shape.gpus_per_node)
     return _choose_facts(context, launcher, threads, options, why, has_gpus=has_gpus)
@@ -283,33 +279,22 @@ def _plan_debug(context: LaunchContext) -> tuple[tuple[Variable, ...], tuple[Cho
     return plan_debug(request.debug, files, target.site.node.gpu_vendor, is_job=target.is_job)
 
 
-def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:
-    """Complete the options of a job by the user's SBATCH_* variables, then by the site, and name an output file."""
-    request, target, host = context.request, context.target, context.host
-    folder = request.options.chdir or host.cwd
-    folder = folder if folder.startswith("/") else ""  # Slurm resolves a relative output file from --chdir
+def _complete_options(context: LaunchContext, name: str) -> JobOptions:
+    """Return the options of a job with its output file; refuse a job without an option that the site requires."""
+    request, target = context.request, context.target
+    if not request.in_allocation:
+        facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
+        refuse_missing_options(target.options, target.site, facts)
+    return replace(target.options, output=request.options.output or _output_file(request.options, name, context.host))
+
+
+def _output_file(options: JobOptions, name: str, host: Host) -> str:
+    """Return the pattern of the output file in the job's folder; a relative one is resolved by Slurm (``--chdir``)."""
+    folder = options.chdir or host.cwd
+    folder = folder if folder.startswith("/") else ""
     # Slurm gives each task a number of its own when it starts; without Slurm, nobody can tell which task has it.
-    number = "%A_%a" if request.options.array else "%j"
-    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))
-    if request.in_allocation:
-        return replace(request.options, output=output), ()
-    by_user = choose_defaults(request.options, host.environment)
-    options = with_user_defaults(request.options, host)
-    by_site = default_options(options, target)
-    options = replace(options, **by_site.given)  # type: ignore[arg-type]  # text fields
-    facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
-    refuse_missing_options(options, target.site, facts)
-    rows = [
-        Choice(option_name(name), value, f"your default, {USER_DEFAULTS[name]}", "environment")
-        for name, value in by_user.items()
-    ]
-    if short := describe_short_time(options.time):
-        rows.append(Choice("--time", options.time, short, "option", mark=Mark.DOUBTFUL))
-    why = "argosy launch does not read it: use an option, or --sbatch-arg"
-    unread = unread_defaults(host.environment)
-    rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
-    options = replace(options, exclusive=options.exclusive or target.exclusive, output=output)
-    return options, (*rows, *by_site.choices)
+    number = "%A_%a" if options.array else "%j"
+    return str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))
 
 
 def _debug_variables(topic: str, vendor: str) -> Mapping[str, str]:

@@ -9,32 +9,41 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.context import with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.launch.script.parts import plan_resume
 from argosy.launch.shape import choose_job_shape, fewest_cores, refuse_impossible_numbers
 from argosy.recipes.option_row import option_name
-from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.job_settings import at_partition, choose_mode, evident_choice
 from argosy.sites.load import advise_on_site
-from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
 
 
-def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Apply the options that change a whole request: ``--in-allocation``, ``--smoke``, ``--elastic``; add the GPUs.
+def complete_request(request: LaunchRequest, site: Site, host: Host) -> tuple[LaunchRequest, Site]:
+    """Apply the options that change a whole request: ``--mode``, ``--in-allocation``, ``--elastic``, ``--smoke``.
+
+    Returns
+    -------
+    tuple
+        The request, with the name of the chosen mode, and the site in that mode.
 
     Raises
     ------
     UsageError
         If a value is not valid, two of these options contradict each other, or one of them needs a site with Slurm.
+    SiteError
+        If the site does not have this mode.
     """
     refuse_invalid_options(request.options, request.extra, request.given)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
-    return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
+    if not site.has_slurm:
+        request = _complete_local(request, site, host)
+    site, mode = choose_mode(site, request.mode, request.image)
+    request = replace(request, mode=mode)
+    return _complete_job(request, site, host) if site.has_slurm else request, site
 
 
 HINT_WITHOUT_SLURM: Mapping[str, str] = {
@@ -67,38 +76,7 @@ def _complete_job(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
         request = _with_elastic_nodes(request)
     if request.smoke:
         request = as_smoke(request, site)
-    return _with_gpus(request, site, host)
-
-
-def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Add the GPUs of the nodes if no option is about GPUs.
-
-    A job with ``--nodes`` or with whole nodes gets all GPUs of each node, and a job on a part of a node one per rank.
-    ``--gpu none`` requests a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
-    """
-    wanted = request.wanted
-    is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
-    if wanted.gpus or wanted.gpus_per_node or is_allocated:
-        return request
-    if request.container.gpu is GpuMode.NONE:
-        return replace(request, why_gpus="--gpu none: the job requests no GPUs")
-    options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    moded, _ = choose_mode(site, request.mode, request.image)
-    gpus = gpus_of(moded, moded.partition(options.partition))
-    if not gpus:
-        return request
-    if wanted.nodes:
-        why = "all GPUs of each node, because nodes were requested"
-    else:
-        demand = Demand(1, 1, options.time, exclusive=options.exclusive)
-        partition, _ = choose_partition(moded, options.partition, demand)
-        if is_whole(moded, partition, demand):
-            gpus, why = gpus_of(moded, partition), "all GPUs of the node, because jobs get whole nodes there"
-        else:
-            needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
-            gpus, why = min(gpus, needed), "one for each rank, because no number was given"
-    why += "; for a job without GPUs: --gpu none"
-    return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
+    return request
 
 
 SMOKE_NODES, SMOKE_TIME = 2, "00:03:00"
@@ -197,7 +175,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
     wanted, counts = _allocated_shape(request, site, environment)
-    nodes_there = at_partition(choose_mode(site, request.mode, request.image)[0], site.partition(partition[1]))
+    nodes_there = at_partition(site, site.partition(partition[1]))
     cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
         wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}

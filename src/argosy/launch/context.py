@@ -12,6 +12,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.host.gpus import VENDOR_MODES
 from argosy.jobs.launch_plan import Shape
+from argosy.launch.job_defaults import with_default_gpus, with_site_defaults, with_user_defaults
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm, suggest_mpirun
 from argosy.launch.model import LaunchRequest, ProgramImports, Wanted
 from argosy.launch.option_checks import list_unqueued
@@ -25,12 +26,12 @@ from argosy.launch.shape import (
 )
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
-from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
+from argosy.sites.job_settings import at_gpu_type, at_partition, evident_choice
 from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
-from argosy.slurm.sbatch import JobOptions, choose_defaults
+from argosy.slurm.sbatch import JobOptions
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):
@@ -46,8 +47,8 @@ class LaunchTarget(msgspec.Struct, frozen=True):
     """Its name; empty if Slurm decides."""
     whole_nodes: bool = False
     """Whether the job gets whole nodes, as far as the profile shows."""
-    exclusive: bool = False
-    """Whether the job must request whole nodes (``--exclusive``), because its ranks are bound to cores."""
+    options: JobOptions = msgspec.field(default_factory=JobOptions)
+    """Options of the job, completed by the defaults of the user and of the site."""
     choices: tuple[Choice, ...] = ()
 
 
@@ -69,16 +70,21 @@ class LaunchContext(msgspec.Struct, frozen=True):
 
 
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    """Choose the mode and partition of a launch, and its shape there.
+    """Choose the partition of a launch, its shape there, and the options of its job.
+
+    Parameters
+    ----------
+    request, site
+        As `complete_request` returns them: the site in the mode of the request.
 
     Raises
     ------
     UsageError
         If an option of the job is not valid, two options contradict each other, or the shape does not fit.
     SiteError
-        If the site does not have this mode, or no partition allows the job.
+        If no partition allows the job.
     """
-    site, mode = choose_mode(site, request.mode, request.image)
+    mode = request.mode
     rows = (evident_choice(site, site.modes[mode], ChoiceKey.MODE, mode),) if mode else ()
     target = _choose_job_target(request, site, host) if site.has_slurm else _choose_local_target(request, site, host)
     return replace(target, mode=mode, choices=(*rows, *target.choices))
@@ -90,52 +96,90 @@ def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> Laun
         refuse_without_slurm(request.launcher, advise_on_site(host), instead)
     _refuse_several_nodes(request, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
-    shape, why_shape = choose_local_shape(_wanted(request), here)
-    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site, host), *why_shape))
+    shape, why_shape = choose_local_shape(_with_ranks_of_launcher(request.wanted, request.launcher), here)
+    rows = (*list_unqueued(request, site, host), *why_shape)
+    return LaunchTarget(site, shape, is_job=False, options=request.options, choices=rows)
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    refuse_invalid_options(options, request.extra, request.given)
-    wanted, nodes = request.wanted, request.wanted.nodes or 1
-    gpus = wanted.gpus_per_node or wanted.gpus // nodes
-    cores = wanted.ranks // nodes * max(1, wanted.cpus_per_rank)
-    demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive, cores_per_node=cores)
-    partition, why = choose_partition(site, options.partition, demand)
-    whole = is_whole(site, partition, demand)
-    job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
-    if request.in_allocation:
-        job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if options.exclusive else ""
-    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus, share=share)
+    asked, why_asked = request.options, tuple[Choice, ...]()
+    if not request.in_allocation:
+        asked, why_asked = with_user_defaults(request.options, host)
+    refuse_invalid_options(asked, request.extra, request.given)
+    wanted, why_gpus = with_default_gpus(request, site, asked)
+    demand = _demand(wanted, asked)
+    partition, why_partition = choose_partition(site, asked.partition, demand)
+    job_site = _site_of_job(request, site, partition, demand, host)
+    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if asked.exclusive else ""
+    shape, why_shape = choose_job_shape(
+        _with_ranks_of_launcher(wanted, request.launcher), job_site, why_gpus, share=share
+    )
     if not request.no_check:
-        refuse_memory(options, shape, job_site)
+        refuse_memory(asked, shape, job_site)
         _refuse_other_vendor(request.container.gpu, job_site)
         _refuse_reserved_cores(shape, job_site)
-    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, job_site)
-    if exclusive:
-        reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
-        why = (*why, Choice("--exclusive", "yes", reason, f"site {job_site.name}"))
-    return LaunchTarget(
+    name = partition.name if partition else asked.partition
+    target = LaunchTarget(
         site=job_site,
         shape=shape,
         is_job=True,
-        partition=partition.name if partition else options.partition,
-        whole_nodes=whole or exclusive,
-        exclusive=exclusive,
-        choices=(*why, *why_shape, *_idle_gpus(request, shape, job_site)),
+        partition=name,
+        whole_nodes=is_whole(site, partition, demand),
+        options=asked,
+        choices=(*why_partition, *why_shape, *_idle_gpus(request, shape, job_site, by_default=bool(why_gpus))),
     )
+    return target if request.in_allocation else _with_defaults(target, why_asked)
 
 
-def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
+def _demand(wanted: Wanted, options: JobOptions) -> Demand:
+    """Return what a job needs of its partition."""
+    nodes = wanted.nodes or 1
+    gpus = wanted.gpus_per_node or wanted.gpus // nodes
+    cores = wanted.ranks // nodes * max(1, wanted.cpus_per_rank)
+    return Demand(nodes, gpus, options.time, exclusive=options.exclusive, cores_per_node=cores)
+
+
+def _site_of_job(request: LaunchRequest, site: Site, partition: Partition | None, demand: Demand, host: Host) -> Site:
+    """Return the site with the nodes of the partition, the type of GPU, or the part of a node that the job has."""
+    job_site = _site_at_partition(site, partition, demand.nodes, demand.gpus_per_node)
+    job_site = at_gpu_type(job_site, request.gpu_type)
+    if request.in_allocation:
+        return without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return job_site
+
+
+def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> LaunchTarget:
+    """Complete the options of a new job: whole nodes if its ranks are bound to cores, then the site's defaults.
+
+    Parameters
+    ----------
+    why_asked
+        The reasons of the user's defaults, which the options contain already.
+    """
+    site, shape, why_exclusive = target.site, target.shape, tuple[Choice, ...]()
+    if not target.options.exclusive and binding_needs_whole_nodes(shape, site):
+        reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
+        why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)
+        options = replace(target.options, exclusive=True)
+        target = replace(target, options=options, whole_nodes=True)
+    options, why_site = with_site_defaults(
+        target.options, site, shape, partition=target.partition, whole_nodes=target.whole_nodes
+    )
+    return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_asked, *why_site))
+
+
+def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site, *, by_default: bool) -> tuple[Choice, ...]:
     """Warn about ranks for another machine, for example of a project file: some GPUs idle, or ranks share one.
 
-    Fewer ranks are doubtful only if the job gets all GPUs by default.
+    Parameters
+    ----------
+    by_default
+        Whether the user requested no number of GPUs: only then are fewer ranks doubtful.
     """
     ranks, gpus = request.wanted.ranks, shape.gpus_per_node
     each = gpus * max(1, site.node.devices_per_gpu)
     meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
-    is_few, is_many = bool(request.why_gpus) and shape.ranks_per_node < gpus, shape.ranks_per_node > each
+    is_few, is_many = by_default and shape.ranks_per_node < gpus, shape.ranks_per_node > each
     if meant or not (ranks and gpus and (is_few or is_many)):
         return ()
     unit = "GPU" if each == gpus else "stack of a GPU"
@@ -146,11 +190,6 @@ def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice
     if {"ranks", "ranks_per_node"} & set(request.given):
         why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
-
-
-def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:
-    """Fill the options that were not given from the user's SBATCH_* variables."""
-    return replace(options, **choose_defaults(options, host.environment))  # type: ignore[arg-type]  # text fields only
 
 
 def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
@@ -166,8 +205,8 @@ def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus
     return job_site
 
 
-def _wanted(request: LaunchRequest) -> Wanted:
-    return one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
+def _with_ranks_of_launcher(wanted: Wanted, launcher: str) -> Wanted:
+    return one_rank_per_node(wanted) if launcher in ONE_PER_NODE else wanted
 
 
 def one_rank_per_node(wanted: Wanted) -> Wanted:

@@ -67,7 +67,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     mpi: str = ""
     """The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's."""
     mode: str = ""
-    """A mode of the site; empty: the site's default."""
+    """A mode of the site; empty: the site's default, or that of the image."""
     name: str = ""
     options: JobOptions = msgspec.field(default_factory=JobOptions)
     extra: tuple[str, ...] = ()
@@ -102,8 +102,6 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     nodes of the profile."""
     in_allocation: bool = False
     """Whether it runs as steps of the present allocation (see `argosy.launch.complete`)."""
-    why_gpus: str = ""
-    """Why the job has the GPUs in `wanted`, or none, if the user gave no number."""
     choices: tuple[Choice, ...] = ()
     """Choices made before planning; the plan lists them first."""
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
+from argosy.core.model import Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
 from argosy.launch.launchers.launcher import MPIEXEC
-from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts, evaluate_condition
@@ -78,30 +75,6 @@ def plan_site_settings(
     """Return the settings, paths and options that the profile adds to a job."""
     facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
     return choose_site_settings(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
-
-
-class JobDefaults(msgspec.Struct, frozen=True):
-    """Options of sbatch that the profile adds, with their reasons."""
-
-    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
-    choices: tuple[Choice, ...] = ()
-
-
-def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
-    """Return the profile's partition and memory, unless the user gave them."""
-    site = target.site
-    given: dict[str, str] = {}
-    rows: list[Choice] = []
-    if target.partition and not asked.partition:
-        given["partition"] = target.partition
-    if not asked.mem and not asked.mem_per_gpu:
-        key = "mem_per_gpu" if target.shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
-        value = getattr(site.slurm, key)
-        if value and (target.whole_nodes or key != "mem"):
-            given[key] = value
-            why = "none was requested; the site's default"
-            rows.append(evident_choice(site, site.slurm, option_name(key), value, field=key, why=why))
-    return JobDefaults(given, tuple(rows))
 
 
 def refuse_missing_options(options: JobOptions, site: Site, facts: Facts) -> None:

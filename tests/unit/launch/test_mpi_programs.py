@@ -11,6 +11,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.image_checks import read_program
 from argosy.launch.model import LaunchRequest, Wanted
@@ -39,6 +40,7 @@ def plan(
     if text:
         (folder / "hello.py").write_text(text)
     asked = LaunchRequest(image=image.path, **{"command": HELLO, "site": site.name, "wanted": TWO, **request})
+    asked, site = complete_request(asked, site, host)
     container = plan_container(asked.container, image, host)
     target = choose_target(asked, site, host)
     return plan_launch(LaunchContext(asked, target, container, host, program=read_program(asked, str(folder))))

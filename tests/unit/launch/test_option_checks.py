@@ -64,11 +64,11 @@ QUEUES = Site(
 
 def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": ("python", "t.py"), "site": site.name, **request})
-    asked = complete_request(asked, site, host)
-    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
-    there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
+    asked, site = complete_request(asked, site, host)
+    target = choose_target(asked, site, host)
+    there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(target.shape.gpus_per_node)))
     container = plan_container(asked.container, image, there)
-    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
+    return plan_launch(LaunchContext(asked, target, container, there))
 
 
 # Advice and options of the site
@@ -111,8 +111,8 @@ def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_comma
 
 def test_a_test_of_each_node_is_not_told_to_start_a_rank_per_gpu() -> None:
     node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
-    there, wanted = msgspec.structs.replace(LAB, node=node), Wanted(nodes=2, ranks=2, gpus_per_node=4)
-    usual: dict[str, Any] = {"wanted": wanted, "why_gpus": "the default", "launcher": "none"}
+    there, wanted = msgspec.structs.replace(LAB, node=node), Wanted(nodes=2, ranks=2)
+    usual: dict[str, Any] = {"wanted": wanted, "launcher": "none"}
     assert any("a rank per GPU" in line for line in doubtful_choices(plan(there, **usual).choices))
     assert not [*doubtful_choices(plan(there, **usual, independent_ranks=True).choices)]
 

@@ -24,6 +24,7 @@ from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, GpuMode, H
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, choose_target, refuse_memory
 from argosy.launch.launchers.launcher import (
     BIND,
@@ -77,10 +78,11 @@ COMMAND = ("python", "train.py", "--epochs", "20")
 
 def plan(site: Site = LAB, host: Host = HOST, image: Image = IMAGE, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": COMMAND, "site": site.name, **request})
-    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus // max(1, asked.wanted.nodes)
-    there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(gpus)))
+    asked, site = complete_request(asked, site, host)
+    target = choose_target(asked, site, host)
+    there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(target.shape.gpus_per_node)))
     container = plan_container(asked.container, image, there)
-    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
+    return plan_launch(LaunchContext(asked, target, container, there))
 
 
 def directives(script: str) -> list[str]:
@@ -409,7 +411,7 @@ def test_a_partial_node_of_an_allocation_has_no_masks() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(gpus_per_node=4, cpus_per_rank=7), Wanted(gpus_per_node=8, cpus_per_rank=3), Wanted(ranks=8)]
+    "wanted", [Wanted(gpus_per_node=4, cpus_per_rank=7), Wanted(gpus_per_node=8, cpus_per_rank=3), Wanted(ranks=4)]
 )
 def test_no_mask_is_invented_for_other_shapes(wanted: Wanted) -> None:
     script = plan(FULL, wanted=wanted, launcher="srun", container_per="rank").script
