@@ -122,6 +122,11 @@ def name_of(command: tuple[str, ...]) -> str:
     return "".join(c if c.isprintable() else "_" for c in name)[:LONGEST] or "job"
 
 
+def job_name(request: LaunchRequest) -> str:
+    """Return the name of a job: the requested one, else that of its program."""
+    return request.name or name_of(request.command)
+
+
 def file_name(name: str) -> str:
     """Return a job's name as a file's name, without slashes and Slurm's patterns."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:LONGEST] or "job"

@@ -19,9 +19,6 @@ from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Avoid
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 
-TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
-"""Variables of the libraries that transfer data between ranks."""
-
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
     """Complete a container request with the profile's runtime, GPU mode and signatures.
@@ -218,12 +215,6 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     by = ", ".join((f"job {site.validated.job}", *(f"{name} {text}" for name, text in site.validated.versions.items())))
     told = Choice(ChoiceKey.LAYER, layer.value, how, f"site {site.name}", evidence=f"argosy sites validate: {by}")
     return {ChoiceKey.LAYER: replace(told, checked=site.validated.date, proof="validated")}
-
-
-def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
-    """Return the caller's variables that tune the network; a plan sets them, because the image may override them."""
-    forced = (name for name in sorted(environment) if TUNING.match(name))
-    return tuple(Variable(name, environment[name]) for name in forced)
 
 
 DEFAULT_MPI = "pmix"

@@ -22,7 +22,8 @@ from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import note_target
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.site_settings import caller_variables, parse_torch_version
+from argosy.launch.site_settings import parse_torch_version
+from argosy.launch.variables import caller_variables
 from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema

@@ -31,8 +31,8 @@ from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts, find_job, read_past_facts
 from argosy.jobs.record import PLAN, RankFacts, read_plan, read_submission, recording_command
 from argosy.jobs.remote_record import session_of
-from argosy.launch.choices import JOB, RESTART
 from argosy.launch.model import LaunchRequest
+from argosy.launch.variables import JOB, RESTART
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import list_hosts
