@@ -291,7 +291,8 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 def cancel(jobs: tuple[str, ...]) -> None:
     """Cancel JOBS, and print what was cancelled.
 
-    A job is a number, a name, or 'last' for your last launch. If several of your waiting and running jobs have a name,
+    A job is a number, a name, or 'last' for your last launch. The number of an array, for example 59, means all
+    its tasks; 59_2 is one task, and '59_[3-5]' are several. If several of your waiting and running jobs have a name,
     nothing is cancelled, and their numbers are listed.
     """
     from argosy.jobs.cancel import cancel_jobs

@@ -262,10 +262,24 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
     CheckFailed
         If the controller does not answer.
     """
+    return choose_task(ask_tasks(session, job))
+
+
+def ask_tasks(session: Session, job: str) -> tuple[dict[str, str], ...]:
+    """Return the scheduler's facts about each task of an array, or each component of a job; empty for an unknown job.
+
+    The tasks that wait share a row. Of an array that has left the queue, only the main task is listed.
+
+    Raises
+    ------
+    CheckFailed
+        If the controller does not answer.
+    """
     reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
-    return choose_task(rows) or _ask_accounting(session, job)
+    accounted = {} if rows else _ask_accounting(session, job)
+    return (accounted,) if accounted else rows
 
 
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
