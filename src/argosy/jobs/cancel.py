@@ -18,9 +18,10 @@ from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
-from argosy.jobs.query import ask_tasks, list_jobs, may_have
+from argosy.jobs.query import may_have
 from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
+from argosy.jobs.scheduler import ask_tasks, list_jobs
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.queries import JobRow, base_number, has_task, known_value, other_user, parse_squeue, plan_squeue
 from argosy.slurm.states import ENDED, RUNNING, WAITING, choose_task, describe_state, task_number

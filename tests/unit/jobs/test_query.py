@@ -31,8 +31,9 @@ from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
-from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
+from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere
 from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
+from argosy.jobs.scheduler import list_jobs
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
 from argosy.launch.submit import write_record as write_record_of
