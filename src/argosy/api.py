@@ -41,7 +41,7 @@ from argosy.diagnostics.why.explain import Explained, explain_log
 from argosy.host import probe
 from argosy.images import describe
 from argosy.images.find import open_named
-from argosy.jobs import cancel, logs, query
+from argosy.jobs import cancel, logs, scheduler
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import resolve_name
@@ -236,7 +236,7 @@ def _argv(command: Sequence[str]) -> tuple[str, ...]:
 @_explained
 def list_jobs(*, session: Session | None = None) -> tuple[JobRow, ...]:
     """List your jobs that wait or run, as ``argosy jobs`` does."""
-    return query.list_jobs(session or open_session())
+    return scheduler.list_jobs(session or open_session())
 
 
 @_explained
