@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from argosy.cli.__main__ import run_app
 from argosy.core.findings import render_findings
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
-from argosy.sites.lint.profile_rules import PROFILE_RULES, RUNTIME_NAMES, lint_profile
+from argosy.sites.lint.profile_rules import PROFILE_RULES, RUNTIME_NAMES, lint_named_profile, lint_profile
 from argosy.sites.lint.rule import Script, count_gpus
 from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
 from argosy.sites.lint.site_rules import SITE_RULES
@@ -244,6 +245,62 @@ def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, ne
     if rule == "undated-proof":
         text = text.replace('name = "NCCL', 'proof = "validated"\nname = "NCCL')
     assert rule in profile_rules(tmp_path, text)
+
+
+def write_profile(folder: Path, text: str, name: str = "x.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_an_invalid_profile_has_a_finding_for_each_fault_and_what_to_write(tmp_path: Path) -> None:
+    text = PROFILE.replace("cores = 8", 'cores = "8"').replace('"amd"', '"AMD"').replace("[slurm]", "[slurm]\nmen = 1")
+    found = lint_named_profile(write_profile(tmp_path, text), (DATA,))
+    assert [(each.line, each.what, each.evidence.partition(":")[0]) for each in found] == [
+        (11, "invalid-profile", "node.cores"),
+        (14, "invalid-profile", "node.gpu_vendor"),
+        (19, "invalid-profile", "slurm.men"),
+    ]
+    assert [each.hint for each in found] == [
+        "write cores = 8, without quotes",
+        "did you mean 'amd'?",
+        "did you mean 'mem'?",
+    ]
+    assert "sites lint" not in render_findings(found)
+
+
+def test_the_faults_of_a_fragment_are_found_in_its_file(tmp_path: Path) -> None:
+    fragment = write_profile(tmp_path, '[node]\ncores = "8"\ngpus = "2"\n', "_part.toml")
+    found = lint_named_profile(write_profile(tmp_path, 'use = ["part"]\n' + PROFILE), (DATA,))
+    assert [(each.path, each.line) for each in found] == [(fragment, 2), (fragment, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "evidence"),
+    [
+        ("name = x\n", 1, "is not valid TOML: "),
+        ('name = "x"\nuse = ["prt"]\n', 2, "cannot find the fragment or site 'prt': use; known: "),
+        ('name = "x"\nuse = ["x"]\n', 2, "x -> x: use"),
+        ('name = "x"\n', 0, "it has no title"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding_too(tmp_path: Path, text: str, line: int, evidence: str) -> None:
+    (found,) = lint_named_profile(write_profile(tmp_path, text), (DATA,))
+    assert (found.path, found.line) == (str(tmp_path / "x.toml"), line)
+    assert evidence in found.evidence
+    assert found.hint
+
+
+def test_one_invalid_profile_does_not_keep_the_others_from_being_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "argosy-sites").mkdir()
+    write_profile(tmp_path / "argosy-sites", 'name = "a"\ntitle = 3\n', "a.toml")
+    write_profile(tmp_path / "argosy-sites", 'name = "c"\ntitle = "b"\n', "b.toml")
+    assert run_app(["sites", "lint"]) == 7
+    out = capsys.readouterr().out
+    assert "argosy-sites/a.toml:2: fail: title: expected text" in out
+    assert "[other-name]" in out
 
 
 def test_threads_are_no_fault_if_slurm_counts_cores(tmp_path: Path) -> None:

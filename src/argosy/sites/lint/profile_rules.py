@@ -16,6 +16,7 @@ from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import counts_cores, gives_threads, plan_masks, usable_cores
 from argosy.sites.conditions import Facts, evaluate_condition
+from argosy.sites.faults import read_faults
 from argosy.sites.job_settings import SLINGSHOT, contradicted_fact, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
@@ -37,6 +38,9 @@ RUNTIME_NAMES = frozenset(
 
 ARCHITECTURES = frozenset({"aarch64", "ppc64le", "x86_64"})
 """Architectures by the names of ``uname -m``."""
+
+PLACE = re.compile(r"(.*?\.toml):(\d+)(?:: |$)", re.MULTILINE)
+"""Beginning of the evidence of an error about a file."""
 
 LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
 GPU_MODES = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
@@ -85,15 +89,32 @@ def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[File
 
 
 def lint_named_profile(name: str, folders: Sequence[Path]) -> tuple[FileFinding, ...]:
-    """Check a profile by its name or file.
+    """Check a profile by its name or file. If its format is invalid, all faults of the format are the findings.
 
     Raises
     ------
     SiteError
-        If there is no such profile, or its format is invalid.
+        If there is no such profile.
     """
-    path, site = find_profile(name, folders), read_site(name, folders)
+    path = find_profile(name, folders)
+    try:
+        site = read_site(str(path), folders)
+    except SiteError as error:
+        return _format_findings(path, error)
     return lint_profile(str(path), path.read_text(encoding="utf-8"), site, dt.datetime.now(tz=dt.UTC).date())
+
+
+def _format_findings(path: Path, error: SiteError) -> tuple[FileFinding, ...]:
+    """Return why a profile cannot be read, with all faults of the file that the error is about: it, or a fragment."""
+    place = PLACE.match(error.evidence)
+    file, line = (place[1], int(place[2])) if place else (str(path), 0)
+    faults = [
+        Fault(each.line, f"{each.key}: {each.what or 'unknown key'}", each.hint) for each in read_faults(Path(file))
+    ]
+    if not faults:
+        shown = error.evidence[place.end() :] if place else error.evidence
+        faults = [Fault(line, ": ".join(filter(None, (error.what, shown))), error.hint)]
+    return tuple(file_finding(file, INVALID, fault) for fault in faults)
 
 
 def _without_source(profile: Profile) -> Iterator[Fault]:
@@ -353,6 +374,9 @@ def _other_name(profile: Profile) -> Iterator[Fault]:
         hint = f'write name = "{stem}", or rename the file to {name}.toml'
         yield Fault(profile.line("name"), f"the file {stem}.toml has the profile of {name}", hint)
 
+
+INVALID: Rule[Profile] = Rule("invalid-profile", "no command can use the profile", FORMAT, lambda _: ())
+"""Its faults are found before there is a `Profile` to check."""
 
 PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("no-source", "a fact without a source cannot be checked", FORMAT, _without_source),
