@@ -28,7 +28,7 @@ from argosy.sites.job_settings import (
     full_address,
     late_word,
 )
-from argosy.sites.load import load_site
+from argosy.sites.load import advise_on_site, load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, SiteOption
@@ -689,6 +689,17 @@ def test_a_profile_whose_file_has_another_name_is_listed_nowhere_and_reported(
     assert [line.split()[0] for line in out.splitlines() if line.startswith("mine")] == ["mine"]
     assert "mine-2025.toml" in err
     assert 'name = "mine-2025"' in err
+
+
+def test_advice_on_the_site_has_one_note_about_all_skipped_profiles(tmp_path: Path) -> None:
+    folder = tmp_path / "argosy-sites"
+    folder.mkdir()
+    host = make_host("sbatch", cwd=str(tmp_path))
+    assert "skipped" not in advise_on_site(host)
+    (folder / "mine.toml").write_text('name = "other"\ntitle = "Mine"\n')
+    assert "1 profile was skipped ('argosy sites ls' says why)" in advise_on_site(host)
+    (folder / "broken.toml").write_text("name = 3\n")
+    assert "2 profiles were skipped ('argosy sites ls' says why)" in advise_on_site(host)
 
 
 def test_a_folder_of_profiles_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
