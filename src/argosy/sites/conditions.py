@@ -86,7 +86,7 @@ def _parse_comparison(fact: str, text: str) -> FactComparison:
         raise ValueError(f"when: unknown fact {fact!r}; {hint}")
     operator = next((each for each in OPERATORS if text.strip().startswith(each)), "")
     values = tuple(part.strip() for part in text.strip().removeprefix(operator).split("|"))
-    if not all(values) or (operator in ORDER and not all(re.match(r"\d", value) for value in values)):
+    if not all(values) or (operator in ORDER and not all(re.fullmatch(r"\d\S*", value) for value in values)):
         raise ValueError(f"when: invalid comparison {fact} = {text!r}; write a word, or an operator and a number")
     return FactComparison(fact, operator or "==", values)
 

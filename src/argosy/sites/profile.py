@@ -143,7 +143,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rocm: str = ""
     archspec: str = ""
     gpu_memory_gb: Count = 0
-    devices_per_gpu: Count = 1
+    devices_per_gpu: Annotated[int, msgspec.Meta(ge=1)] = 1
     gpu_cpus: tuple[str, ...] = ()
     gpu_numa: tuple[int, ...] = ()
     gpu_pci: tuple[str, ...] = ()
@@ -216,6 +216,9 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Reject names that sbatch does not accept, and invalid time limits."""
         if not re.fullmatch(r"[^\s,]+", self.name):
             raise ValueError(f"name = {self.name!r} is not a valid name of a partition; write it as sinfo shows it")
+        for nodes in self.time_by_nodes:
+            if not (nodes.isascii() and nodes.isdigit()):
+                raise ValueError(f'{nodes!r} is not a number of nodes; write {{ 91 = "2:00:00" }}')
         for time in (self.max_time, *self.time_by_nodes.values()):
             if not TIME.fullmatch(time):
                 raise ValueError(f"{time!r} is not a time limit; write 1:30:00 or 2-00:00:00")

@@ -375,7 +375,10 @@ def test_conditions_are_judged_true_false_or_unknown(
     assert evaluate_condition(parse_condition(when), facts) is expected
 
 
-@pytest.mark.parametrize("when", [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}])
+@pytest.mark.parametrize(
+    "when",
+    [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}, {"nodes": "> 1 and < 4"}],
+)
 def test_an_invalid_condition_is_refused(when: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="when:"):
         parse_condition(when)
@@ -568,6 +571,8 @@ HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
         ('[[options]]\nto = "sbatch"\nword = "--x\\nreboot"\n', 5, "a line break"),
         ('[[partitions]]\nname = "a\\nb"\n', 6, "not a valid name of a partition"),
         ('[[partitions]]\nname = "p"\nmax_time = "soon"\n', 7, "not a time limit"),
+        ('[[partitions]]\nname = "p"\ntime_by_nodes = { "1-91" = "2:00:00" }\n', 7, "'1-91' is not a number of nodes"),
+        ("[node]\ndevices_per_gpu = 0\n", 6, ">= 1"),
         ('[slurm]\nrequired = ["acount"]\n', 6, "acount"),
         ("[slurm]\npolling_seconds = 0\n", 6, "> 0"),
         ("[node]\ncores = -8\n", 6, ">= 0"),
