@@ -279,7 +279,16 @@ PROFILES = (
     ("never-detected", DETECTION, 'variables = { "$NERSC_HOST" = "p" }\nsource = "https://e.org"'),
     ("detected-everywhere", DETECTION, 'hosts = ["*"]\nsource = "https://e.org"'),
     ("unknown-name", "\n[slurm]", part("launcher", 'avoid = ["torchurn"]')),
-    ("unknown-name", "\n[slurm]", PARTITION.replace('"p"', '"standard"') + part("build", 'partition = "standrad"')),
+    (
+        "misspelt-partition",
+        "\n[slurm]",
+        PARTITION.replace('"p"', '"standard"') + part("build", 'partition = "standrad"'),
+    ),
+    (
+        "misspelt-partition",
+        "\n[slurm]",
+        PARTITION.replace('"p"', '"standard"') + part("[options]", 'to = "sbatch"\nword = "--partition=standrad"'),
+    ),
     ("unknown-name", "\n[slurm]", part("build", 'variables = { "A B" = "1" }')),
     ("unknown-evidence", "\n[slurm]", '\n[node.sources]\ngpu_cpu = "https://e.org"\n\n[slurm]'),
     ("unknown-evidence", "\n[slurm]", '\n[node.proofs]\ngpu_cpu = "2026-11-20, job 3"\n\n[slurm]'),

@@ -193,15 +193,27 @@ def _unknown_name(profile: Profile) -> Iterator[Fault]:
             if value not in known:
                 hint = did_you_mean(value, known, f"use one of {', '.join(sorted(known))}")
                 yield Fault(profile.line(*keys), f"unknown {'.'.join(keys)} {value!r}", hint)
-    partitions = [partition.name for partition in site.partitions]
-    near = suggest_word(site.build.partition, partitions, likeness=LIKE) if site.build.partition else ""
-    if near and site.build.partition not in partitions:
-        what = f"build.partition {site.build.partition!r} is none of the partitions of the profile"
-        yield Fault(profile.line("build", "partition"), what, f"did you mean {near}?")
     for name in site.build.variables:
         if not VARIABLE.fullmatch(name):
             line = profile.line("build", "variables")
             yield Fault(line, f"{name!r} is not the name of a variable", "write letters, digits and _ only")
+
+
+def _misspelt_partition(profile: Profile) -> Iterator[Fault]:
+    """Find names that are similar to a partition of the profile, but not equal."""
+    site = profile.site
+    partitions = [partition.name for partition in site.partitions]
+    options = (option for option in site.options if option.word.startswith("--partition="))
+    used = (
+        (profile.line("build", "partition"), site.build.partition),
+        *((profile.part_line("options", each, "word"), each.word.partition("=")[2]) for each in options),
+    )
+    for line, names in used:
+        for name in filter(None, names.split(",")):  # Slurm chooses one of several
+            near = suggest_word(name, partitions, likeness=LIKE)
+            if near and name not in partitions:
+                what = f"{name!r} is none of the partitions of the profile"
+                yield Fault(line, what, f"did you mean {near}?")
 
 
 def _unknown_evidence(profile: Profile) -> Iterator[Fault]:
@@ -244,6 +256,7 @@ VALUE_RULES: tuple[Rule[Profile], ...] = (
     Rule("never-detected", "users must name the site in every command", FORMAT, _never_detected),
     Rule("detected-everywhere", "other machines get the settings of this site", FORMAT, _detected_everywhere),
     Rule("unknown-name", "no job can use it", FORMAT, _unknown_name),
+    Rule("misspelt-partition", "sbatch rejects the job", FORMAT, _misspelt_partition),
     Rule("unknown-evidence", "the evidence belongs to no value", FORMAT, _unknown_evidence),
     Rule("invalid-pattern", "'argosy verify' fails", FORMAT, _invalid_pattern),
     Rule("not-a-version", "conditions on the version are never met", FORMAT, _not_a_version),
