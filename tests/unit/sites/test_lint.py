@@ -228,7 +228,7 @@ PROFILES = (
     ("wrong-vendor", "cores = 8", 'cores = 8\ncuda = "12.8"'),
     ("wrong-vendor", 'gpu_vendor = "amd"', 'gpu_vendor = "nvidia"\nrocm = "6.4"'),
     ("wrong-vendor", 'scheduler = "slurm"', 'scheduler = "slurm"\nuse = ["slingshot-nvidia"]'),
-    ("wrong-unit", "cores = 8", "cores = 8\nmemory_mb = 512"),
+    ("wrong-unit", "cores = 8", "cores = 8\nmemory_mb = 256"),
     ("wrong-unit", "cores = 8", "cores = 8\ngpu_memory_gb = 81920"),
     ("wrong-unit", "cores = 8", "cores = 8\nnic_gbit = 200000"),
     ("network-without-nic", 'scheduler = "slurm"', 'scheduler = "slurm"\nuse = ["slingshot-amd"]'),

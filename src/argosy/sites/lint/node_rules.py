@@ -11,7 +11,7 @@ from argosy.sites.lint.profile import FORMAT, Profile
 from argosy.sites.lint.rule import Fault, Rule
 from argosy.sites.profile import Site
 
-LEAST_MB_PER_CORE = 100
+LEAST_MB_PER_CORE = 40
 """A node with less memory for each core has its memory in GB: 512 GB and 64 cores are 8 MB per core."""
 MOST_GPU_GB, MOST_NIC_GBIT = 2000, 10_000
 """More memory of a GPU, or a faster network card, is in MB or Mbit/s."""
@@ -83,7 +83,9 @@ def _wrong_vendor(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     node, vendor = site.node, site.node.gpu_vendor
     has_gpus = node.gpus or any(partition.gpus for partition in site.partitions)
-    if has_gpus and not vendor:
+    # The vendor may be an open question of a draft: `argosy sites new` learns it from a compute node only.
+    is_asked = any("vendor" in question or "--on-node" in question for question in site.open_questions)
+    if has_gpus and not vendor and not is_asked:
         hint = 'add gpu_vendor = "nvidia", "amd" or "intel" to [node]'
         yield Fault(profile.line("node", "gpus"), "the nodes have GPUs, but no gpu_vendor", hint)
     if vendor and node.cores and not has_gpus:  # a profile without cores describes no node: it is for any cluster
