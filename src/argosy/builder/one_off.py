@@ -22,7 +22,8 @@ from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
 from argosy.images.find import find_image
 from argosy.images.formats import OutputFormat
-from argosy.images.open import OpenedImage, file_identity, inspect_squashfs, open_image, refuse_layer
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image, refuse_layer
+from argosy.images.part_digest import describe_part
 from argosy.launch.model import LaunchRequest
 from argosy.runtimes.container_plan import fileless_image
 from argosy.version import VERSION
@@ -114,7 +115,8 @@ def _refuse_invalid(packages: tuple[str, ...]) -> None:
 def _cache_key(opened: OpenedImage, packages: tuple[str, ...]) -> str:
     """Return the name of the cache entry, from the content of the image if it records it, else from its file."""
     lock = opened.lock
-    content = f"{lock.base.digest} {lock.content}" if lock and lock.content else file_identity(opened.image)
+    recorded = f"{lock.base.digest} {lock.content}" if lock and lock.content else ""
+    content = recorded or describe_part(opened.image.path, 0, 0).identity
     facts = [VERSION, opened.image.kind.value, content, sorted(set(packages))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 

@@ -37,7 +37,8 @@ from argosy.images.mpi_library import (
     describe_unfit_mpi,
     family_of_name,
 )
-from argosy.images.open import GO_ARCH, OpenedImage, file_identity, open_image
+from argosy.images.open import GO_ARCH, OpenedImage, open_image
+from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_old_driver
@@ -137,7 +138,7 @@ def _inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents 
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
         program = hashlib.sha256(_program().encode()).hexdigest()[:8]
-        memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
+        memo = session.paths.cache / "contents" / f"{describe_part(image.path, 0, 0).identity}-{program}"
     return parse_contents(remember_text(memo, lambda: _start(image, session, unpack=unpack)))
 
 

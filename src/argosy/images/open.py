@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -171,15 +170,6 @@ def layer_key(lock: Lock) -> str:
     """
     half = 32
     return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
-
-
-def file_identity(image: Image) -> str:
-    """Return a digest of path, size and times of an image file, for images without a content digest."""
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
-
-    status = Path(image.path).stat()
-    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:

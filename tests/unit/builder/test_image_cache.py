@@ -20,7 +20,7 @@ from argosy.builder.image_cache import (
     note_image,
     notes_file,
     read_notes,
-    read_stamp,
+    read_state,
 )
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildRequest, StepTimes
@@ -28,6 +28,8 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.formats import OutputFormat
+from argosy.images.open import open_image
+from argosy.images.part_digest import describe_part
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
 from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
 from argosy.recipes.recipe import Recipe
@@ -39,6 +41,8 @@ LOCK = Lock(
     time=1,
     content="sha256:" + "b" * 64,
 )
+SUPERBLOCK = 96
+"""Bytes of a squashfs before the data of its files."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +112,16 @@ def rewrite(path: Path) -> None:
     os.utime(path, (5, 5))
 
 
+def rewrite_and_restore_time(path: Path) -> None:
+    """Change a byte of a file in the layer, and set the time of the last change back, as `touch -r` does."""
+    before, status = describe_part(path, 0, 0), path.stat()
+    data = bytearray(path.read_bytes())
+    data[open_image(path).image.layer_offset + SUPERBLOCK] ^= 1
+    while describe_part(path, 0, 0) == before:  # the clock of the file system has ticks
+        path.write_bytes(data)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def other_file(path: Path) -> None:
     shutil.copy2(path, path.with_suffix(".tmp"))
     path.with_suffix(".tmp").rename(path)
@@ -123,7 +137,10 @@ def give_away(path: Path) -> None:
     os.chown(path, 4711, 4711)
 
 
-@pytest.mark.parametrize("change", [rewrite, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)])
+@pytest.mark.parametrize(
+    "change",
+    [rewrite, rewrite_and_restore_time, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)],
+)
 def test_a_modified_image_is_skipped(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, change: Callable[[Path], None]
 ) -> None:
@@ -136,11 +153,11 @@ def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
     make: Callable[[str, Lock], Path], tmp_path: Path
 ) -> None:
     path = make("first.sif", LOCK)
-    stamp = read_stamp(path)
-    assert stamp
+    state = read_state(path)
+    assert state
     os.utime(path, (5, 5))
     with pytest.raises(ImageError, match="changed during the copy"):
-        copy_unchanged(stamp, tmp_path / "copy")
+        copy_unchanged(state, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def _memo_key(reference: Reference, session: Session) -> str:
     facts = [str(reference), session.host.target, session.host.can_mount, FORMAT]
     if reference.in_file:
         path = Path(reference.name)
-        facts += file_state(path / "index.json" if path.is_dir() else path)
+        facts.append(file_state(path / "index.json" if path.is_dir() else path))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
