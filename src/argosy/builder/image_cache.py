@@ -12,18 +12,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
-from argosy.core.errors import CheckFailed, ImageError
+from argosy.core.errors import ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
+from argosy.core.memos import read_memo, write_memo
 from argosy.core.model import Image
-from argosy.core.parse import decode_json
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
+from argosy.core.store import atomic_file, final_name
 from argosy.images.flat import base_source
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
@@ -57,10 +55,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
         return
     file = notes_file(lock, session.paths.cache, flatten=request.flatten)
     others = (each for each in read_notes(file) if each.path != state.path)
-    # The record is optional: an unwritable cache, or a path that JSON cannot hold, must not fail the build.
-    with suppress(OSError, CheckFailed, UnicodeEncodeError):
-        make_folder(file.parent)
-        write_text(file, msgspec.json.encode((state, *others)[:MAX_NOTES]).decode())
+    write_memo(file, (state, *others)[:MAX_NOTES])
 
 
 def notes_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
@@ -70,11 +65,8 @@ def notes_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
 
 
 def read_notes(file: Path) -> tuple[FilePart, ...]:
-    """Read the remembered images; return nothing if the file is missing or belongs to another user."""
-    with suppress(OSError, msgspec.DecodeError):
-        if is_owned(file):  # another user could point to an image that only looks like one of this lock
-            return decode_json(file.read_bytes(), tuple[FilePart, ...])
-    return ()
+    """Read the remembered images. Another user could point to an image that only looks like one of this lock."""
+    return read_memo(file, tuple[FilePart, ...]) or ()
 
 
 def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTimes) -> BuildReport | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.memos import remember_text
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import remember_text
 from argosy.images.part_digest import describe_part
 from argosy.images.torch_build import (
     ASK_TORCH,

@@ -24,15 +24,15 @@ import msgspec
 
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.memos import read_memo, write_memo
 from argosy.core.model import APPTAINERS
 from argosy.core.os_errors import refuse_special_file, translate_os_errors
-from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.progress import watch_growth
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import fill_once, make_folder, mark_used, work_folder, write_text
+from argosy.core.store import fill_once, make_folder, work_folder
 from argosy.core.suggest import did_you_mean
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
@@ -152,7 +152,7 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
                 _save_image(reference, session, archive)
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))
-        _write_known(memo, known)
+        write_memo(memo, known)
     return _fetched(reference, known)
 
 
@@ -170,19 +170,9 @@ def _memo_key(reference: Reference, session: Session) -> str:
 
 
 def _read_known(memo: Path) -> Known | None:
-    """Read the result of the last request; None if its image is no longer in the cache."""
-    try:
-        known = Known(**parse_json(memo.read_text(encoding="utf-8")))
-        mark_used(memo)
-        return known if (Path(known.entry) / IMAGE_NAME).is_file() else None
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _write_known(memo: Path, known: Known) -> None:
-    with translate_os_errors(memo.parent):
-        make_folder(memo.parent)
-        write_text(memo, json.dumps(asdict(known)) + "\n")
+    """Read the result of the last request, of any user; None if its image is no longer in the cache."""
+    known = read_memo(memo, Known, trust_others=True)
+    return known if known and (Path(known.entry) / IMAGE_NAME).is_file() else None
 
 
 def _fetched(reference: Reference, known: Known) -> Fetched:
@@ -208,12 +198,12 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     file = parse_sif_layer(reply.stdout, reference)
     if file is not None:
         now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, settings, session).parent))
-        _write_known(memo, now)
+        write_memo(memo, now)
         return _fetched(reference, now)
     config = _ask_config(reference, chosen, settings, session)
     now = Known(str(reference), manifest.digest, str(_place(config, session)))
     _make(reference, chosen, manifest, config, Path(now.entry), session)
-    _write_known(memo, now)
+    write_memo(memo, now)
     return _fetched(reference, now)
 
 
