@@ -23,6 +23,7 @@ import msgspec
 import pytest
 
 from argosy.builder.bases.base import open_base
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import ImageKind
 from argosy.core.process import Command, OnLine, RealRunner, Reply
@@ -30,7 +31,7 @@ from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session, paths_from
 from argosy.host.probe import probe_host
 from argosy.images.find import find_image
-from argosy.images.open import GO_ARCH, inspect_squashfs, open_image
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import parse_reference
 from argosy.images.sif.read import verify_sif
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.real
 
 BUSYBOX = "/bin/busybox"
 NEEDED = ("docker-registry", "skopeo", "umoci", "mksquashfs", "unsquashfs")
-ARCH = GO_ARCH.get(platform.machine(), platform.machine())
+ARCH = go_arch(platform.machine())
 VARIABLE = "a $HOME `id` \"b\" 'c' d"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.python.torch_index import index_of
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.memos import remember_text
@@ -37,7 +38,7 @@ from argosy.images.mpi_library import (
     describe_unfit_mpi,
     family_of_name,
 )
-from argosy.images.open import GO_ARCH, OpenedImage, open_image
+from argosy.images.open import OpenedImage, open_image
 from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
@@ -181,7 +182,7 @@ def check_contents(
 
 
 def _check_architecture(image: Image, site: Site) -> Finding:
-    wanted = GO_ARCH.get(site.node.architecture, site.node.architecture)
+    wanted = go_arch(site.node.architecture)
     if not image.arch or not wanted:
         return Finding("architecture", State.UNKNOWN, "the image or the profile does not name its architecture")
     if image.arch != wanted:

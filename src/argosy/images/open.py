@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ENTER, LOCK
 from argosy.core.model import Image, ImageKind
@@ -26,9 +27,6 @@ from argosy.recipes.lock import Lock, lists_all_python, lists_python_of_base, pa
 LOCK_NAME = "argosy.lock"
 SBOM_NAME = "argosy.cdx.json"
 LOCK_LIMIT = 64 << 20
-
-GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
-
 
 JOB_SCRIPT = "to translate a job script: argosy import FILE"
 NOT_IMAGES: Mapping[str, str] = {
@@ -148,7 +146,7 @@ def refuse_other_arch(image: Image, machine: str, hint: str = "") -> None:
     ImageError
         If both architectures are known and differ.
     """
-    wanted = GO_ARCH.get(machine, machine)
+    wanted = go_arch(machine)
     if image.arch and image.arch != wanted:
         raise wrong_arch(image.path, image.arch, wanted, hint)
 

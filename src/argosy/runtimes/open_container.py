@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
@@ -27,7 +28,7 @@ from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
 from argosy.images.find import open_named, open_version
 from argosy.images.flat import FlatLayer, base_source, layer_source
-from argosy.images.open import GO_ARCH, OpenedImage, refuse_layer
+from argosy.images.open import OpenedImage, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
 from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
@@ -139,7 +140,7 @@ def _with_links(host: Host, request: ContainerRequest) -> Host:
 
 def _running(image: Image, host: Host) -> Host:
     """Return the host with the emulated architecture, if an emulator runs the image's programs."""
-    if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
+    if image.arch in {"", go_arch(host.target)}:
         return host
     from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - only for foreign images
 

@@ -13,6 +13,7 @@ import msgspec
 from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
@@ -24,7 +25,7 @@ from argosy.images.find import find_named, means_reference, refuse_dangling, sug
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
-from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_other_arch
+from argosy.images.open import OpenedImage, layer_key, open_image, refuse_other_arch
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.convert import pack_root_tar, refuse_other_tar
 from argosy.images.registry.fetch import fetch_image
@@ -259,7 +260,7 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
 
 def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
     """Fill in the architecture, which a squashfs does not record: that of the target machine."""
-    arch = GO_ARCH.get(session.host.target, session.host.target)
+    arch = go_arch(session.host.target)
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 

@@ -31,6 +31,7 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
+from argosy.core.architectures import go_arch
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
@@ -46,7 +47,7 @@ from argosy.images.find import open_named
 from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import GO_ARCH, OpenedImage
+from argosy.images.open import OpenedImage
 from argosy.images.sif.format import Sif
 from argosy.images.sif.write import FileSlice, Piece, copy_slice, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -131,7 +132,7 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
         base=base_source(image),
         layer=layer_source(image),
         lock=lock,
-        arch=image.arch or GO_ARCH.get(session.host.target, session.host.target),
+        arch=image.arch or go_arch(session.host.target),
         time=lock.time if lock else read_superblock(path, image.base_offset).mkfs_time,
     )
 

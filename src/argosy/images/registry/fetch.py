@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.memos import read_memo, write_memo
@@ -36,7 +37,7 @@ from argosy.core.store import fill_once, make_folder, work_folder
 from argosy.core.suggest import did_you_mean
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
-from argosy.images.open import GO_ARCH, wrong_arch
+from argosy.images.open import wrong_arch
 from argosy.images.registry.convert import (
     FORMAT,
     IMAGE_NAME,
@@ -290,7 +291,7 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
     # Argosy caches the image itself, and Apptainer's cache would fill the quota of the home folder.
-    foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
+    foreign = ("--arch", go_arch(session.host.emulated)) if session.host.emulated else ()
     argv = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
     command = Command(argv, env={**temporary, **session.host.environment})
