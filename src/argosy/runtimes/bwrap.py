@@ -68,6 +68,9 @@ TRAITS = Traits(
     unpacks=True,
     skips_binds=True,
     overlays=True,
+    layer="overlay",
+    sees_cwd=True,
+    driver="mounted by CDI specification or device nodes",
 )
 
 
