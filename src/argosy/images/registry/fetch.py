@@ -131,7 +131,7 @@ def _fetch(reference: Reference, session: Session) -> Fetched:
     if reference.transport is Transport.DOCKER_DAEMON:
         return _fetch_from_docker(reference, memo, known, session)
     if known is not None and _is_final(reference):
-        return _fetched(reference, known)
+        return _result_of(reference, known)
     if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
     return _fetch_by_skopeo(reference, memo, known, session)
@@ -154,7 +154,7 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))
         write_memo(memo, known)
-    return _fetched(reference, known)
+    return _result_of(reference, known)
 
 
 def _is_final(reference: Reference) -> bool:
@@ -176,7 +176,7 @@ def _read_known(memo: Path) -> Known | None:
     return known if known and (Path(known.entry) / IMAGE_NAME).is_file() else None
 
 
-def _fetched(reference: Reference, known: Known) -> Fetched:
+def _result_of(reference: Reference, known: Known) -> Fetched:
     pinned = reference.pinned_to(known.digest) if known.digest else reference
     return Fetched(Path(known.entry) / IMAGE_NAME, str(pinned))
 
@@ -190,22 +190,22 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     if reply.code != 0:
         if known is not None and classify_fault(last_message(reply)) in AWAY:
             session.reporter.note(f"{reference.registry} does not answer; using {reference} from the cache")
-            return _fetched(reference, known)
+            return _result_of(reference, known)
         raise explain_failure(reference, command, reply)
     manifest = parse_manifest(reply.stdout, settings.arch, str(reference))
     if known is not None and known.digest == manifest.digest:
-        return _fetched(reference, known)
+        return _result_of(reference, known)
     chosen = source.pinned_to(manifest.chosen or manifest.digest)
     file = parse_sif_layer(reply.stdout, reference)
     if file is not None:
         now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, settings, session).parent))
         write_memo(memo, now)
-        return _fetched(reference, now)
+        return _result_of(reference, now)
     config = _ask_config(reference, chosen, settings, session)
-    now = Known(str(reference), manifest.digest, str(_place(config, session)))
-    _make(reference, chosen, manifest, config, Path(now.entry), session)
+    now = Known(str(reference), manifest.digest, str(_entry_of(config, session)))
+    _fill_entry(reference, chosen, manifest, config, Path(now.entry), session)
     write_memo(memo, now)
-    return _fetched(reference, now)
+    return _result_of(reference, now)
 
 
 def _without_colon(reference: Reference, session: Session) -> Path | str:
@@ -228,12 +228,12 @@ def _ask_config(reference: Reference, chosen: Reference, settings: SkopeoOptions
     return config
 
 
-def _place(config: OciConfig, session: Session) -> Path:
+def _entry_of(config: OciConfig, session: Session) -> Path:
     owners = "owners" if session.host.can_mount else "root"
     return session.paths.cache / "fetched" / f"{config.digest.removeprefix('sha256:')}-{owners}-{FORMAT}"
 
 
-def _make(
+def _fill_entry(
     reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, entry: Path, session: Session
 ) -> None:
     with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting, shared=True) as folder:
