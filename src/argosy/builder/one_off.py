@@ -20,7 +20,7 @@ from argosy.core.session import Session
 from argosy.core.shared_folders import share_new
 from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.formats import OutputFormat
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image, refuse_layer
 from argosy.images.part_digest import describe_part
@@ -67,7 +67,7 @@ def add_packages(
             evidence=f"--with {' --with '.join(map(quote, packages))}",
             hint="build an image with the packages: argosy build requirements.txt --base IMAGE -o NEW.sif",
         )
-    base = find_image(reference, session)
+    base = fetch_or_find_image(reference, session)
     opened = inspect_squashfs(open_image(base), session)
     refuse_layer(opened, session)
     key = _cache_key(opened, packages)

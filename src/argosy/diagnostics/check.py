@@ -26,7 +26,7 @@ from argosy.core.session import Session
 from argosy.core.shell import in_double_quotes, quote, read_function
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.mpi_library import (
     MPICH,
     NO_LIBRARY,
@@ -340,7 +340,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
     session = with_images_of(profile, session)
-    return _check_opened(open_named(reference, session), profile, session)
+    return _check_opened(open_reference(reference, session), profile, session)
 
 
 def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:

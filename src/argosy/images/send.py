@@ -24,7 +24,7 @@ from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text
 from argosy.core.store import digest_of_file, work_folder
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.read import read_sif
@@ -106,7 +106,7 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     CheckFailed, ToolFailed
         If the machine cannot be reached, or its disk is full.
     """
-    image = find_image(reference, session)
+    image = fetch_or_find_image(reference, session)
     if not image.is_file():
         raise UsageError(f"cannot send {image}: it is a folder", hint="pack it first: argosy build FOLDER -o IMAGE.sif")
     remote = parse_remote(target)

@@ -26,7 +26,7 @@ from argosy.core.shell import literal_argv
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
-from argosy.images.find import open_named, open_version
+from argosy.images.find import open_reference, open_version
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import OpenedImage, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
@@ -83,7 +83,7 @@ def open_container(
     Raises
     ------
     ArgosyError
-        See `open_named` and `plan_container`.
+        See `open_reference` and `plan_container`.
     """
     host = job_host or session.host
     named = fileless_image(reference, request.runtime)
@@ -98,7 +98,7 @@ def open_container(
     if named is not None:
         plan = _drop_missing_binds(plan_container(wanted, _read_edf(named), host))
         return plan_entry(plan, request, reference, sites)
-    opened = (open_version if for_job else open_named)(reference, with_images_of(site, session))
+    opened = (open_version if for_job else open_reference)(reference, with_images_of(site, session))
     refuse_layer(opened, session)
     plan = _plan_with_site_gpu(wanted, opened.image, _with_emulator(opened.image, host), site)
     plan = plan_entry(_drop_missing_binds(plan), request, reference, sites)

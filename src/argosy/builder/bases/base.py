@@ -21,7 +21,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.host.emulation import machine_named
-from argosy.images.find import find_named, means_reference, refuse_dangling, suggest_named
+from argosy.images.find import find_local, means_reference, refuse_dangling, suggest_image
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
@@ -207,7 +207,7 @@ def base_file(reference: str, session: Session) -> Path:
     UsageError
         If it does not exist; the hint suggests a similar name.
     """
-    found = find_named(reference, session)
+    found = find_local(reference, session)
     if found is not None:
         return found
     refuse_dangling(reference, session)
@@ -215,7 +215,7 @@ def base_file(reference: str, session: Session) -> Path:
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "
         "an image archive, debian:SUITE or docker://NAME",
-        hint=suggest_named(reference, session, "check the path, or use for example --base debian:bookworm"),
+        hint=suggest_image(reference, session, "check the path, or use for example --base debian:bookworm"),
     )
 
 

@@ -43,7 +43,7 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use
 from argosy.images.identify import Kind, identify_file
@@ -89,7 +89,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
     refuse_output(request.output, request.form, force=request.force)
-    opened = open_named(request.image, session)
+    opened = open_reference(request.image, session)
     with (
         reserve_output(request.output, request.form, session, force=request.force),
         session.step("export", str(request.output)) as step,
