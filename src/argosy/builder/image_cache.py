@@ -33,10 +33,10 @@ from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import Lock, Tools, render_lock
 from argosy.version import VERSION
 
-NOTES = "made"
-"""Folder of the cache with one file for each lock."""
+MEMOS = "made"
+"""Folder of the cache with one file for each lock: the images that were made from it."""
 
-MAX_NOTES = 4
+MAX_REMEMBERED = 4
 """Images remembered for one lock, the newest first."""
 
 
@@ -48,23 +48,23 @@ def read_state(path: str | Path) -> FilePart | None:
     return None
 
 
-def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
+def remember_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     """Remember where a new image is."""
     state = read_state(request.output)
     if request.form is not OutputFormat.SIF or state is None:
         return
-    file = notes_file(lock, session.paths.cache, flatten=request.flatten)
-    others = (each for each in read_notes(file) if each.path != state.path)
-    write_memo(file, (state, *others)[:MAX_NOTES])
+    file = memo_file(lock, session.paths.cache, flatten=request.flatten)
+    others = (each for each in read_remembered(file) if each.path != state.path)
+    write_memo(file, (state, *others)[:MAX_REMEMBERED])
 
 
-def notes_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
+def memo_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
     """Return the file that remembers a lock's images: by Argosy's version, ignoring versions of other programs."""
     key = f"{VERSION} {flatten} {render_lock(replace(lock, tools=Tools('')))}"
-    return cache / NOTES / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache / MEMOS / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def read_notes(file: Path) -> tuple[FilePart, ...]:
+def read_remembered(file: Path) -> tuple[FilePart, ...]:
     """Read the remembered images. Another user could point to an image that only looks like one of this lock."""
     return read_memo(file, tuple[FilePart, ...]) or ()
 
@@ -84,11 +84,11 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTim
     lock = inputs.lock
     if lock is None or not _covers_whole_image(request, lock) or not _can_copy(request, lock):
         return None
-    file = notes_file(lock, clock.session.paths.cache, flatten=request.flatten)
-    for state in read_notes(file):
+    file = memo_file(lock, clock.session.paths.cache, flatten=request.flatten)
+    for state in read_remembered(file):
         found = _open_unchanged(state, request, clock.session, lock=lock)
         if found and found.lock and _copy(state, request, clock):
-            note_image(request, lock, clock.session)
+            remember_image(request, lock, clock.session)
             notes = (f"copied from {state.path}, which has the same content", *describe_differences(inputs, found.lock))
             report = _report_existing(request, found.image, found.lock, notes)
             return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
@@ -108,7 +108,7 @@ def _open_unchanged(state: FilePart, request: BuildRequest, session: Session, *,
     with suppress(ImageError):
         found = open_image(Path(state.path))
         cache, flatten = session.paths.cache, request.flatten
-        same = found.lock and notes_file(found.lock, cache, flatten=flatten) == notes_file(lock, cache, flatten=flatten)
+        same = found.lock and memo_file(found.lock, cache, flatten=flatten) == memo_file(lock, cache, flatten=flatten)
         if found.lock and same and _has_form(found.image, request):
             packer = found.lock.tools.mksquashfs
             return found if packer == lock.tools.mksquashfs or packer == packer_version(session) else None

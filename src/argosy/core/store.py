@@ -296,10 +296,10 @@ def fill_once(
         Whether the users of a shared cache read the folder; false for unpacked trees, whose modes are contents.
     """
     with translate_os_errors(path.parent):
-        there = path.is_dir()
-        if not there:
+        is_filled = path.is_dir()
+        if not is_filled:
             make_folder(path.parent)
-    if there:
+    if is_filled:
         yield None
         return
     with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):

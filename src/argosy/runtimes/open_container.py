@@ -46,7 +46,7 @@ from argosy.runtimes.container_plan import (
 from argosy.runtimes.runtime import FILES
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import ENTER
+from argosy.sites.profile_parts import ENTER_PHRASES
 
 ROOT_FOLDER = "root"
 """Name of the folder with the files of an unpacked tree."""
@@ -323,7 +323,7 @@ def _modes(request: ContainerRequest, image: Image, reference: str, sites: FindS
         yield request.enter, "option", "requested"
     for site in sites():
         if mode := _mode_at(site, {reference, image.path}):
-            yield mode, f"site {site.name}", f"an image of the site, {ENTER[mode]}"
+            yield mode, f"site {site.name}", f"an image of the site, {ENTER_PHRASES[mode]}"
 
 
 def _mode_at(site: Site, names: set[str]) -> str:

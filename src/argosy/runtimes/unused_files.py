@@ -136,8 +136,8 @@ def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[st
             files = {path: size for path, size in files.items() if not f"{path}/".startswith(f"{gone}/")}
         for kind, size, path in parse_listing(listing):
             if kind == "l":
-                there, _, target = path.partition(" -> ")
-                links[there] = target
+                link, _, target = path.partition(" -> ")
+                links[link] = target
             else:
                 files[path] = size
     return files, links

@@ -14,13 +14,13 @@ import pytest
 
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.image_cache import (
-    MAX_NOTES,
+    MAX_REMEMBERED,
     copy_cached_image,
     copy_unchanged,
-    note_image,
-    notes_file,
-    read_notes,
+    memo_file,
+    read_remembered,
     read_state,
+    remember_image,
 )
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildRequest, StepTimes
@@ -73,7 +73,7 @@ def make(tmp_path: Path, squashfs: Path, session: Session) -> Callable[[str, Loc
         path = tmp_path / name
         path.unlink(missing_ok=True)
         write_sif(path, parts, uuid=uuid.UUID(int=1), time=1, arch="amd64")
-        note_image(BuildRequest((), "", path), lock, session)
+        remember_image(BuildRequest((), "", path), lock, session)
         return path
 
     return write
@@ -186,8 +186,8 @@ def test_a_note_of_another_lock_is_ignored(
     make("first.sif", LOCK)
     other = replace(LOCK, variables=(("A", "1"),))
     assert notes_of(spec, session, other) is None
-    lies = notes_file(other, session.paths.cache, flatten=None)
-    lies.write_text(notes_file(LOCK, session.paths.cache, flatten=None).read_text())
+    lies = memo_file(other, session.paths.cache, flatten=None)
+    lies.write_text(memo_file(LOCK, session.paths.cache, flatten=None).read_text())
     assert notes_of(spec, session, other) is None
     for text in ("", "[1]", '[{"path": 1}]', '[{"path": 1, "inode": [], "size": 1, "changed": 1}]', "{}", "7"):
         lies.write_text(text)
@@ -206,12 +206,12 @@ def test_an_image_in_a_folder_of_odd_bytes_is_made_and_not_noted(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     assert make(os.fsdecode(b"caf\xe9.sif"), LOCK).is_file()
-    assert read_notes(notes_file(LOCK, session.paths.cache, flatten=None)) == ()
+    assert read_remembered(memo_file(LOCK, session.paths.cache, flatten=None)) == ()
 
 
 def test_the_newest_few_images_of_a_lock_are_noted_once_each(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
-    noted = read_notes(notes_file(LOCK, session.paths.cache, flatten=None))
-    assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_NOTES - 1 : -1]]
+    noted = read_remembered(memo_file(LOCK, session.paths.cache, flatten=None))
+    assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_REMEMBERED - 1 : -1]]
