@@ -40,7 +40,7 @@ from argosy.diagnostics.verify.verify import Evidence, exclude_bad_nodes_of, ver
 from argosy.diagnostics.why.explain import Explained, explain_log
 from argosy.host import probe
 from argosy.images import describe
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.jobs import cancel, logs, scheduler
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
@@ -306,7 +306,7 @@ def check_image(image: str | Path, *, site: str = "", session: Session | None = 
 def describe_image(image: str | Path, *, session: Session | None = None) -> describe.ImageDescription:
     """Return base, layers, sizes and packages of an image, as ``argosy images info`` does."""
     here = session or open_session()
-    return describe.describe_image(open_named(str(image), here))
+    return describe.describe_image(open_reference(str(image), here))
 
 
 @_explained

@@ -142,7 +142,7 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"{path!r} is not an absolute path; write the path from / on")
 
 
-ENTER = {
+ENTER_PHRASES = {
     "exec": "",
     "run": "entered by its start script (run)",
     "with-conda": "entered by the lines in $WITH_CONDA, evaluated inside",
