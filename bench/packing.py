@@ -15,7 +15,7 @@ from argosy.core.store import atomic_file
 from argosy.images.open import open_image
 from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.pack import normalise_tree, run_pack
-from argosy.images.tree_digests import describe_with_notes, digest_entries
+from argosy.images.tree_digests import describe_remembering, digest_entries
 from argosy.recipes.lock import Lock
 from bench.inputs import Inputs, open_session
 from bench.meter import Usage, run, run_command, run_metered
@@ -126,7 +126,7 @@ def _write_metered(
 
     def finish() -> None:
         normalise_tree(layer)
-        digest_entries(describe_with_notes(layer))
+        digest_entries(describe_remembering(layer))
         with atomic_file(work / "out.sif", force=True) as beside:
             write(beside, opened, lock, layer, session)
 

@@ -40,8 +40,8 @@ from argosy.diagnostics.verify.verify import Evidence, exclude_bad_nodes_of, ver
 from argosy.diagnostics.why.explain import Explained, explain_log
 from argosy.host import probe
 from argosy.images import describe
-from argosy.images.find import open_named
-from argosy.jobs import cancel, logs, query
+from argosy.images.find import open_reference
+from argosy.jobs import cancel, logs, scheduler
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import resolve_name
@@ -236,7 +236,7 @@ def _argv(command: Sequence[str]) -> tuple[str, ...]:
 @_explained
 def list_jobs(*, session: Session | None = None) -> tuple[JobRow, ...]:
     """List your jobs that wait or run, as ``argosy jobs`` does."""
-    return query.list_jobs(session or open_session())
+    return scheduler.list_jobs(session or open_session())
 
 
 @_explained
@@ -306,7 +306,7 @@ def check_image(image: str | Path, *, site: str = "", session: Session | None = 
 def describe_image(image: str | Path, *, session: Session | None = None) -> describe.ImageDescription:
     """Return base, layers, sizes and packages of an image, as ``argosy images info`` does."""
     here = session or open_session()
-    return describe.describe_image(open_named(str(image), here))
+    return describe.describe_image(open_reference(str(image), here))
 
 
 @_explained

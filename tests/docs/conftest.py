@@ -26,6 +26,7 @@ from tests.without_slurm import path_without_slurm
 
 KEPT = LAB / "cache"
 FOLDER_IN_DOCS = "/home/ada/project"
+CATALOG_IN_DOCS = "/home/ada/.local/share/argosy/images"
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")
 DIGITS = "argosy build examples/digits/environment.yml --base debian:bookworm -o digits.sif"
 DELTA = "argosy build --locked digits.sif --format delta -o delta.sif"
@@ -69,7 +70,12 @@ class Shop:
             timeout=PATIENCE_S,
             check=False,
         )
-        return done.returncode, done.stdout.replace(str(project), FOLDER_IN_DOCS)
+        shown = done.stdout.replace(str(project), FOLDER_IN_DOCS).replace(str(self.catalog(project)), CATALOG_IN_DOCS)
+        return done.returncode, shown
+
+    def catalog(self, project: Path) -> Path:
+        """Return the folder of a page's images by name: pages must not find those of others, or of this machine."""
+        return self.folder / "catalogs" / project.name
 
     def environment(self, project: Path) -> dict[str, str]:
         """Give the environment of a user; what this machine must know to reach an index is kept."""
@@ -81,6 +87,7 @@ class Shop:
             "PWD": str(project),
             "ARGOSY_CACHE": str(self.folder / "cache"),
             "ARGOSY_STATE": str(self.folder / "state"),
+            "ARGOSY_IMAGES": str(self.catalog(project)),
         }
 
     def places(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from argosy.core import errors
 from argosy.recipes.user_config import KEYS, variable_name
 from examples.demo import summary
+from tests.docs.conftest import Shop
 from tests.docs.reading import read_page, run_page
 from tools.consoles import agrees
 from tools.make_reference import render_pages
@@ -178,3 +179,14 @@ def test_a_wrong_page_fails_with_its_line(block: str, code: int, text: str, comp
     page.write_text(f"```console\n{block}```\n")
     with pytest.raises(pytest.fail.Exception, match=rf"wrong.md:2: (?s:.*){complaint}"):
         run_page(read_page(page), lambda _words: (code, text))
+
+
+def test_a_page_finds_no_images_of_another_page_or_of_this_machine(tmp_path: Path) -> None:
+    """Pages of one process are run in any order, and may fail half-way."""
+    shop, pages = Shop(tmp_path), [tmp_path / "a", tmp_path / "b"]
+    for page in pages:
+        page.mkdir()
+    (tmp_path / "programs").mkdir()
+    names = 'mkdir -p "$ARGOSY_IMAGES"; echo x > "$ARGOSY_IMAGES/mine"; ls "$ARGOSY_IMAGES"; echo "$ARGOSY_IMAGES"'
+    assert shop.start(pages[0], names) == (0, "mine\n/home/ada/.local/share/argosy/images\n")
+    assert shop.start(pages[1], 'ls "$ARGOSY_IMAGES" 2>/dev/null') == (2, "")

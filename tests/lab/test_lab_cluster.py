@@ -62,7 +62,10 @@ def test_names_addresses_and_tmp_are_each_nodes_own_and_shared_is_not(cluster: C
 
 def test_every_process_of_a_step_ends_with_it(cluster: Cluster) -> None:
     cluster.sh(f"{SRUN} -N1 -w node1 sh -c 'setsid sleep 4711 & true'")
-    cluster.sh("while pgrep -f 'sleep 471[1]'; do sleep 0.1; done", node="node1", user="root")
+    running = "pgrep -f 'sleep 471[1]'"
+    cluster.sh(f"while {running}; do sleep 0.1; done", node="node1", user="root")
+    none_found = 1  # other codes mean that pgrep is missing or failed
+    assert cluster.sh(running, node="node1", user="root", check=False).code == none_found
 
 
 def test_a_step_signal_reaches_tasks_only(cluster: Cluster) -> None:

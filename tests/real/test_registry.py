@@ -23,14 +23,15 @@ import msgspec
 import pytest
 
 from argosy.builder.bases.base import open_base
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import ImageKind
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session, paths_from
 from argosy.host.probe import probe_host
-from argosy.images.find import find_image
-from argosy.images.open import GO_ARCH, inspect_squashfs, open_image
+from argosy.images.find import fetch_or_find_image
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import parse_reference
 from argosy.images.sif.read import verify_sif
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.real
 
 BUSYBOX = "/bin/busybox"
 NEEDED = ("docker-registry", "skopeo", "umoci", "mksquashfs", "unsquashfs")
-ARCH = GO_ARCH.get(platform.machine(), platform.machine())
+ARCH = go_arch(platform.machine())
 VARIABLE = "a $HOME `id` \"b\" 'c' d"
 
 
@@ -122,7 +123,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     def find(self, reference: str | Path) -> Path:
         """Find an image as `argosy run` does."""
-        return find_image(str(reference), self.session)
+        return fetch_or_find_image(str(reference), self.session)
 
     def failure(self, reference: str | Path) -> ArgosyError:
         """Give the error of an image that cannot be had; nothing half-made is left of it."""
@@ -441,8 +442,8 @@ def push_index(registry: Registry, images: Mapping[str, str]) -> str:
 def test_several_processes_fetch_an_image_once(one: str, make_stage: MakeStage) -> None:
     stage = make_stage("shared")
     script = (
-        "import sys; from argosy.cli.common import open_session; from argosy.images.find import find_image; "
-        "print(find_image(sys.argv[1], open_session()))"
+        "import sys; from argosy.cli.common import open_session; from argosy.images.find import fetch_or_find_image; "
+        "print(fetch_or_find_image(sys.argv[1], open_session()))"
     )
     words = [sys.executable, "-c", script, one]
     several = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]

@@ -38,8 +38,9 @@ from argosy.images.squashfs.tables import device_nodes, unused_share
 from argosy.images.torch_build import parse_torch
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
-from argosy.jobs.query import find_job, list_jobs
+from argosy.jobs.query import find_job
 from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
+from argosy.jobs.scheduler import list_jobs
 from argosy.launch.import_script.files import read_script_text, render_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.recipes.condarc import Condarc, parse_condarc

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, load_runtime
+from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, Runtime, load_runtime
 from argosy.sites import profile, profile_parts, software
 from argosy.sites.conditions import KNOWN
 from argosy.sites.read import DATA, FRAGMENT
@@ -92,72 +92,112 @@ TABLES = (
     ("`[validated]`", "Validated"),
 )
 
+"""Heading of a section -> name of the record that the table is read into, in the order of the page."""
+
 RECORDS = vars(profile_parts) | vars(software) | vars(profile)
+"""Name of a record -> the record."""
 
 
 def render_site() -> str:
     """Render the keys of a site profile."""
-    parts = [SITE.format(conditions=", ".join(f"`{name}`" for name in KNOWN), fragments=render_fragments())]
-    for title, name in TABLES:
-        kind = RECORDS[name]
-        doc = inspect.getdoc(kind) or ""
-        meanings = read_attributes(doc)
-        summary = doc.splitlines()[0].replace("``", "`")
-        shared = profile_parts.Conditional.__struct_fields__ if issubclass(kind, profile_parts.Evident) else ()
-        rows = (
-            (f"`{field.name}`", render_default(field), meanings.get(field.name) or name_table(field.name))
-            for field in msgspec.structs.fields(kind)
-            if field.name not in shared
-        )
-        parts.append(f"## {title}\n\n{summary}\n\n{render_table(('key', 'default', 'meaning'), rows)}")
-    return "\n".join(parts)
+    conditions = ", ".join(f"`{name}`" for name in KNOWN)
+    page = SITE.format(conditions=conditions, fragments=render_fragments())
+    return "\n".join([page, *(render_keys(title, RECORDS[name]) for title, name in TABLES)])
+
+
+def render_keys(title: str, record: type[msgspec.Struct]) -> str:
+    """Render the section of one table of a profile: its keys with their defaults and meanings.
+
+    Parameters
+    ----------
+    record
+        The record that the table is read into; its docstring describes the table, and ``Attributes`` its keys.
+    """
+    doc = inspect.getdoc(record) or ""
+    meanings = read_attributes(doc)
+    summary = doc.splitlines()[0].replace("``", "`")
+    rows = [
+        (f"`{field.name}`", render_default(field), meanings.get(field.name) or link_table(field.name))
+        for field in msgspec.structs.fields(record)
+        if field.name not in keys_of_evidence(record)
+    ]
+    return f"## {title}\n\n{summary}\n\n{render_table(('key', 'default', 'meaning'), rows)}"
+
+
+def keys_of_evidence(record: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the keys that the table at the top of the page describes for all tables, such as `why` and `source`."""
+    # The tables without evidence, such as [[network.expected]], describe a `source` of their own.
+    return profile_parts.Conditional.__struct_fields__ if issubclass(record, profile_parts.Evident) else ()
 
 
 def render_fragments() -> str:
-    """Render a row for each fragment: its name, and its first line, which is a comment."""
-    files = sorted(DATA.glob(f"{FRAGMENT}*.toml"))
-    first = ((file.stem.removeprefix(FRAGMENT), file.read_text(encoding="utf-8").splitlines()[0]) for file in files)
-    return "\n".join(f"| `{name}` | {line.removeprefix('# ')} |" for name, line in first)
+    """Render a row for each fragment: its name, and its first line, which is a comment that describes it."""
+    rows = []
+    for file in sorted(DATA.glob(f"{FRAGMENT}*.toml")):
+        name = file.stem.removeprefix(FRAGMENT)
+        comment = file.read_text(encoding="utf-8").splitlines()[0]
+        rows.append(f"| `{name}` | {comment.removeprefix('# ')} |")
+    return "\n".join(rows)
 
 
-def name_table(key: str) -> str:
-    """Return a link to the table of a key's own keys."""
-    title = next((title for title, _ in TABLES if re.match(rf"`\[+(\w+\.)?{key}\b", title)), "")
+def link_table(key: str) -> str:
+    """Return a link to the section of a key whose value is a table: ``[node]``, ``[[images.bases]]``, ``[modes.NAME]``.
+
+    A key that is neither a table nor in ``Attributes`` ends the program: the page would not say what it means.
+    """
+    is_of_key = re.compile(rf"`\[+(\w+\.)?{key}\b")
+    title = next((title for title, _ in TABLES if is_of_key.match(title)), "")
     if not title:
         sys.exit(f"describe the key {key} in the Attributes section of its record in src/argosy/sites/profile*.py")
-    return f"{title}, see [below](#{re.sub(r'[^a-z.]', '', title.lower()).replace('.', '')})"
+    return f"{title}, see [below](#{render_anchor(title)})"
+
+
+def render_anchor(title: str) -> str:
+    """Return the anchor that Markdown gives a heading: lower case, without brackets, backquotes and dots."""
+    return re.sub(r"[^a-z]", "", title.lower())
 
 
 def render_default(field: msgspec.structs.FieldInfo) -> str:
-    """Render the default of a key."""
+    """Render the default of a key; empty texts and lists are none."""
     if field.required:
         return "required"
-    made = field.default if field.default is not msgspec.NODEFAULT else None
-    if isinstance(made, str | int | float | bool) and made != "":
-        return f"`{str(made).lower() if isinstance(made, bool) else made}`"
-    return "none"
+    default = field.default
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"  # as TOML writes it
+    is_shown = isinstance(default, int | float) or (isinstance(default, str) and default)
+    return f"`{default}`" if is_shown else "none"
+
+
+ENTRY = re.compile(r"^(\S.*)\n((?:    .*\n?)+)", re.MULTILINE)
+"""An entry of a section of a docstring (numpydoc): names, separated by commas, and their meaning, which is indented."""
 
 
 def read_attributes(doc: str) -> dict[str, str]:
     """Return name and meaning of each entry in the Attributes section of a docstring."""
     section = doc.partition("Attributes\n----------\n")[2]
     meanings: dict[str, str] = {}
-    for names, text in re.findall(r"^(\S.*)\n((?:    .*\n?)+)", section, re.MULTILINE):
+    for names, text in ENTRY.findall(section):
         meaning = " ".join(text.split()).replace("``", "`")
-        meanings |= {name.strip(): meaning for name in names.split(",")}
+        meanings |= dict.fromkeys(names.split(", "), meaning)
     return meanings
 
 
 def render_runtimes() -> str:
     """Render the page of the runtimes."""
-    loaded = [load_runtime(name) for name in RUNTIMES]
-    forms = {r.name: ", ".join(KIND_NAMES[form] for form in KIND_NAMES if form in r.traits.images) for r in loaded}
-    forms |= {r.name: f"{forms[r.name]}, an image that it has ({r.traits.store})" for r in loaded if r.traits.store}
+    runtimes = [load_runtime(name) for name in RUNTIMES]
     return RUNTIMES_PAGE.format(
         automatic=", ".join(AUTOMATIC),
-        rows="\n".join(f"| `{r.name}` | {r.proof} | {forms[r.name]} | {r.package} |" for r in loaded),
-        policy="\n".join(f"| `{r.name}` | {r.traits.caller} | {r.traits.unlike or '-'} |" for r in loaded),
+        rows="\n".join(f"| `{r.name}` | {r.proof} | {list_image_forms(r)} | {r.package} |" for r in runtimes),
+        policy="\n".join(f"| `{r.name}` | {r.traits.caller} | {r.traits.unlike or '-'} |" for r in runtimes),
         dropped=", ".join(f"`{name}`" for name in NOT_FROM_CALLER),
         families=", ".join(f"`{family}*`" for family in VARIABLE_PREFIXES),
         tuning="`NCCL_*`, `RCCL_*`, `UCX_*`, `FI_*`, `CCL_*`, `I_MPI_*`",
     )
+
+
+def list_image_forms(runtime: Runtime) -> str:
+    """Return the forms of images that a runtime starts, in the order of `KIND_NAMES`."""
+    forms = [name for kind, name in KIND_NAMES.items() if kind in runtime.traits.images]
+    if runtime.traits.store:
+        forms.append(f"an image that it has ({runtime.traits.store})")
+    return ", ".join(forms)

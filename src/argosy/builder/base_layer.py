@@ -41,7 +41,7 @@ from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import SplitFile, read_superblock
 from argosy.images.squashfs.tables import FIRST, unused_share
-from argosy.images.tree_digests import Entries, describe_entries, describe_with_notes, digest_entries, name_of_entry
+from argosy.images.tree_digests import Entries, describe_entries, describe_remembering, digest_entries, name_of_entry
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 from argosy.runtimes.open_container import layer_tree_key, open_container
@@ -94,7 +94,7 @@ def describe_base_layer(base: Base, tree: Path, packed: FileSlice | None) -> Bas
     if packed is None:
         return None
     base_bytes = base.packing.data_end - FIRST if isinstance(base.source, SplitFile) else 0
-    return BaseLayer(packed, describe_with_notes(tree), base_bytes)
+    return BaseLayer(packed, describe_remembering(tree), base_bytes)
 
 
 def read_base_layer(base: Base, packed: FileSlice, session: Session, work: Path) -> BaseLayer | None:

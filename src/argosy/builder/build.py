@@ -10,7 +10,7 @@ from pathlib import Path
 from argosy.builder.base_layer import join_changes, remember_layer
 from argosy.builder.bases.base import Base
 from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer
-from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
+from argosy.builder.image_cache import copy_cached_image, describe_differences, remember_image, report_finished_output
 from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import (
     Whole,
@@ -100,7 +100,7 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
             whole = request.output.stat().st_size if request.form is OutputFormat.SIF else size
             step.result = f"{render_size(whole)} written to {final_name(request.output)}"
         lock = finished.lock
-        note_image(request, lock, session)
+        remember_image(request, lock, session)
         if request.form is OutputFormat.SIF:
             remember_layer(request.output, lock, finished.entries, session)
         cost = measure_cost(work, layer.tree, request.output, without=done, before=cost)

@@ -38,7 +38,7 @@ from argosy.core.session import Session
 from argosy.images.mpi_library import ADD_LIBRARY, NO_LIBRARY, NONE, mpi_of_lock
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.squashfs.pack import normalise_tree, packer_version
-from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
+from argosy.images.tree_digests import Entries, describe_remembering, digest_entries, merge_entries
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, lists_all_python, render_lock
 from argosy.recipes.project_file import Project
@@ -92,7 +92,7 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     below = (layer.before.entries,) if layer.wheels and layer.before else ()
     _write_own_files(layer)
     normalise_tree(layer.tree, system=layer.system)
-    entries = merge_entries((*below, describe_with_notes(layer.tree), *(wheel.entries for wheel in wheels)))
+    entries = merge_entries((*below, describe_remembering(layer.tree), *(wheel.entries for wheel in wheels)))
     for note in _altered_packages(base, layer, entries, wheels):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))

@@ -26,7 +26,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact, without_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
-from argosy.images.find import find_image, means_reference, open_named
+from argosy.images.find import fetch_or_find_image, means_reference, open_reference
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
@@ -109,7 +109,7 @@ def freeze(name: str, session: Session) -> Lock:
     ArgosyError
         If there is no such image, or it cannot be read.
     """
-    reference = name if means_reference(name, session) else str(find_image(name, session))
+    reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
         if base.lock:
@@ -134,7 +134,7 @@ def freeze_whole(name: str, session: Session) -> Lock:
     ArgosyError
         See `freeze`.
     """
-    reference = name if means_reference(name, session) else str(find_image(name, session))
+    reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
         if base.lock is None:
@@ -273,7 +273,7 @@ def compare_images(one: str, other: str, session: Session) -> ImageDifference:
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
         return ImageDifference(changes, ())
-    opened = [open_named(name, session) for name in (one, other)]
+    opened = [open_reference(name, session) for name in (one, other)]
     layers = [layer for each in opened if (layer := layer_source(each.image))]
     if len(layers) < len(opened):
         note = "files were not compared: one of the images has no layer that can be separated from its base"

@@ -12,78 +12,61 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
-from argosy.core.errors import CheckFailed, ImageError
+from argosy.core.errors import ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
+from argosy.core.memos import read_memo, write_memo
 from argosy.core.model import Image
-from argosy.core.parse import decode_json
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
+from argosy.core.store import atomic_file, final_name
 from argosy.images.flat import base_source
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, open_image
+from argosy.images.part_digest import FilePart, describe_part
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import Lock, Tools, render_lock
 from argosy.version import VERSION
 
-NOTES = "made"
-"""Folder of the cache with one file for each lock."""
+MEMOS = "made"
+"""Folder of the cache with one file for each lock: the images that were made from it."""
 
-MAX_NOTES = 4
+MAX_REMEMBERED = 4
 """Images remembered for one lock, the newest first."""
 
 
-class Stamp(msgspec.Struct, frozen=True):
-    """Identify one state of a file: path, inode, size in bytes, and time of the last change in nanoseconds."""
-
-    path: str
-    inode: int
-    size: int
-    changed: int
-
-
-def read_stamp(path: Path) -> Stamp | None:
-    """Return a file's current stamp, or None if the file is missing or belongs to another user."""
+def read_state(path: str | Path) -> FilePart | None:
+    """Return a file's present state, or None if the file is missing or belongs to another user."""
     with suppress(OSError):
-        status = path.stat()
-        if status.st_uid == os.geteuid():  # a shared cache may hold other users' records
-            return Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+        if os.stat(path).st_uid == os.geteuid():  # noqa: PTH116 - a shared cache may hold other users' records
+            return describe_part(path, 0, 0)
     return None
 
 
-def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
+def remember_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     """Remember where a new image is."""
-    stamp = read_stamp(request.output)
-    if request.form is not OutputFormat.SIF or stamp is None:
+    state = read_state(request.output)
+    if request.form is not OutputFormat.SIF or state is None:
         return
-    file = notes_file(lock, session.paths.cache, flatten=request.flatten)
-    others = (each for each in read_notes(file) if each.path != stamp.path)
-    # The record is optional: an unwritable cache, or a path that JSON cannot hold, must not fail the build.
-    with suppress(OSError, CheckFailed, UnicodeEncodeError):
-        make_folder(file.parent)
-        write_text(file, msgspec.json.encode((stamp, *others)[:MAX_NOTES]).decode())
+    file = memo_file(lock, session.paths.cache, flatten=request.flatten)
+    others = (each for each in read_remembered(file) if each.path != state.path)
+    write_memo(file, (state, *others)[:MAX_REMEMBERED])
 
 
-def notes_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
+def memo_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
     """Return the file that remembers a lock's images: by Argosy's version, ignoring versions of other programs."""
     key = f"{VERSION} {flatten} {render_lock(replace(lock, tools=Tools('')))}"
-    return cache / NOTES / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache / MEMOS / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def read_notes(file: Path) -> tuple[Stamp, ...]:
-    """Read the remembered images; return nothing if the file is missing or belongs to another user."""
-    with suppress(OSError, msgspec.DecodeError):
-        if is_owned(file):  # another user could point to an image that only looks like one of this lock
-            return decode_json(file.read_bytes(), tuple[Stamp, ...])
-    return ()
+def read_remembered(file: Path) -> tuple[FilePart, ...]:
+    """Read the remembered images. Another user could point to an image that only looks like one of this lock."""
+    return read_memo(file, tuple[FilePart, ...]) or ()
 
 
 def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTimes) -> BuildReport | None:
@@ -101,12 +84,12 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTim
     lock = inputs.lock
     if lock is None or not _covers_whole_image(request, lock) or not _can_copy(request, lock):
         return None
-    file = notes_file(lock, clock.session.paths.cache, flatten=request.flatten)
-    for stamp in read_notes(file):
-        found = _open_unchanged(stamp, request, clock.session, lock=lock)
-        if found and found.lock and _copy(stamp, request, clock):
-            note_image(request, lock, clock.session)
-            notes = (f"copied from {stamp.path}, which has the same content", *describe_differences(inputs, found.lock))
+    file = memo_file(lock, clock.session.paths.cache, flatten=request.flatten)
+    for state in read_remembered(file):
+        found = _open_unchanged(state, request, clock.session, lock=lock)
+        if found and found.lock and _copy(state, request, clock):
+            remember_image(request, lock, clock.session)
+            notes = (f"copied from {state.path}, which has the same content", *describe_differences(inputs, found.lock))
             report = _report_existing(request, found.image, found.lock, notes)
             return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
     return None
@@ -118,43 +101,43 @@ def _can_copy(request: BuildRequest, lock: Lock) -> bool:
     return not needs_build and request.base in ("", lock.base.reference)
 
 
-def _open_unchanged(stamp: Stamp, request: BuildRequest, session: Session, *, lock: Lock) -> OpenedImage | None:
+def _open_unchanged(state: FilePart, request: BuildRequest, session: Session, *, lock: Lock) -> OpenedImage | None:
     """Open a remembered image if it has not changed, belongs to the lock, and was packed by the expected version."""
-    if read_stamp(Path(stamp.path)) != stamp:
+    if read_state(state.path) != state:
         return None
     with suppress(ImageError):
-        found = open_image(Path(stamp.path))
+        found = open_image(Path(state.path))
         cache, flatten = session.paths.cache, request.flatten
-        same = found.lock and notes_file(found.lock, cache, flatten=flatten) == notes_file(lock, cache, flatten=flatten)
+        same = found.lock and memo_file(found.lock, cache, flatten=flatten) == memo_file(lock, cache, flatten=flatten)
         if found.lock and same and _has_form(found.image, request):
             packer = found.lock.tools.mksquashfs
             return found if packer == lock.tools.mksquashfs or packer == packer_version(session) else None
     return None
 
 
-def copy_unchanged(stamp: Stamp, target: Path) -> None:
-    """Copy an image that still matches its stamp.
+def copy_unchanged(state: FilePart, target: Path) -> None:
+    """Copy an image that is still in this state.
 
     Raises
     ------
     ImageError
         If the image changes meanwhile, cannot be read, or is damaged.
     """
-    write_pieces(target, (FileSlice(Path(stamp.path), 0, stamp.size),))
+    write_pieces(target, (FileSlice(Path(state.path), 0, state.length),))
     verify_sif(target)
-    if read_stamp(Path(stamp.path)) != stamp:
-        raise ImageError(f"cannot copy {stamp.path}: it changed during the copy", hint="build again")
+    if read_state(state.path) != state:
+        raise ImageError(f"cannot copy {state.path}: it changed during the copy", hint="build again")
 
 
-def _copy(stamp: Stamp, request: BuildRequest, clock: StepTimes) -> bool:
+def _copy(state: FilePart, request: BuildRequest, clock: StepTimes) -> bool:
     """Copy an image; return False if it is damaged or changed meanwhile, so that it must be built."""
     try:
         with (
-            clock.step("copy", f"the same image, from {stamp.path}") as step,
+            clock.step("copy", f"the same image, from {state.path}") as step,
             atomic_file(request.output, force=request.force) as beside,
         ):
-            copy_unchanged(stamp, beside)
-            step.result = f"{render_size(stamp.size)} written to {final_name(request.output)}"
+            copy_unchanged(state, beside)
+            step.result = f"{render_size(state.length)} written to {final_name(request.output)}"
     except ImageError:
         return False
     return True

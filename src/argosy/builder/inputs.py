@@ -25,7 +25,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import digest_of_file
 from argosy.core.suggest import did_you_mean
-from argosy.images.find import find_named
+from argosy.images.find import find_local
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.recipes.conda_request import SUBDIRS, CondaTarget
@@ -177,7 +177,7 @@ def read_lock(name: str, session: Session) -> Lock:
     UsageError, ImageError
         If there is no such file, it is not a lock, or the image contains none.
     """
-    path = find_named(name, session) or Path(name)
+    path = find_local(name, session) or Path(name)
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")

@@ -20,9 +20,10 @@ from argosy.core.session import Session
 from argosy.core.shared_folders import share_new
 from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.formats import OutputFormat
-from argosy.images.open import OpenedImage, file_identity, inspect_squashfs, open_image, refuse_layer
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image, refuse_layer
+from argosy.images.part_digest import describe_part
 from argosy.launch.model import LaunchRequest
 from argosy.runtimes.container_plan import fileless_image
 from argosy.version import VERSION
@@ -66,7 +67,7 @@ def add_packages(
             evidence=f"--with {' --with '.join(map(quote, packages))}",
             hint="build an image with the packages: argosy build requirements.txt --base IMAGE -o NEW.sif",
         )
-    base = find_image(reference, session)
+    base = fetch_or_find_image(reference, session)
     opened = inspect_squashfs(open_image(base), session)
     refuse_layer(opened, session)
     key = _cache_key(opened, packages)
@@ -114,7 +115,8 @@ def _refuse_invalid(packages: tuple[str, ...]) -> None:
 def _cache_key(opened: OpenedImage, packages: tuple[str, ...]) -> str:
     """Return the name of the cache entry, from the content of the image if it records it, else from its file."""
     lock = opened.lock
-    content = f"{lock.base.digest} {lock.content}" if lock and lock.content else file_identity(opened.image)
+    recorded = f"{lock.base.digest} {lock.content}" if lock and lock.content else ""
+    content = recorded or describe_part(opened.image.path, 0, 0).identity
     facts = [VERSION, opened.image.kind.value, content, sorted(set(packages))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 

@@ -16,7 +16,7 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.parse import refuse_folder_name
 from argosy.core.render import count, render_size
 from argosy.images.describe import describe_image, render_age, render_description
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
 
 ADD_HINT = "add one with: argosy images pull docker://NAME, or for a file: argosy images pull FILE NAME"
@@ -271,7 +271,7 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
 def info(image: str, *, as_json: bool) -> None:
     """Describe IMAGE: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
-    description = describe_image(open_named(image, session))
+    description = describe_image(open_reference(image, session))
     print_report(description, render_description(description), as_json=as_json)
 
 

@@ -32,9 +32,10 @@ from argosy.jobs.accounting import advise_without_accounting
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
-from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
+from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere
 from argosy.jobs.record import read_plan, sort_runs
 from argosy.jobs.requeue import describe_requeue
+from argosy.jobs.scheduler import list_jobs, watch_list
 from argosy.slurm.queries import JobRow, is_job_id, known_value
 from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
@@ -291,7 +292,8 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 def cancel(jobs: tuple[str, ...]) -> None:
     """Cancel JOBS, and print what was cancelled.
 
-    A job is a number, a name, or 'last' for your last launch. If several of your waiting and running jobs have a name,
+    A job is a number, a name, or 'last' for your last launch. The number of an array, for example 59, means all
+    its tasks; 59_2 is one task, and '59_[3-5]' are several. If several of your waiting and running jobs have a name,
     nothing is cancelled, and their numbers are listed.
     """
     from argosy.jobs.cancel import cancel_jobs

@@ -155,7 +155,7 @@ def picture(name: str, output: Path | None) -> None:
 @json_option
 @click.pass_context
 def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_json: bool) -> None:
-    """Find stale, contradictory or dangerous settings in profiles (.toml, or a site's name) and in job scripts.
+    """Find invalid, stale or contradictory settings in profiles (.toml, or a site's name) and in job scripts.
 
     Without FILES, all profiles are checked.  The exit code is 7 if something is found.
     """

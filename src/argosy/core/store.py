@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.errors import UsageError
 from argosy.core.locks import (
     NO_HARD_LINKS,
     Owner,
@@ -237,25 +237,6 @@ def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = 
             os.chown(path, -1, old.st_gid)
 
 
-def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
-    """Return the text that a file of the cache stores; without it, ask for the text, and store it if possible.
-
-    Parameters
-    ----------
-    memo
-        None to store nothing.
-    """
-    if memo:
-        with contextlib.suppress(OSError):
-            return memo.read_text(encoding="utf-8")
-    text = ask()
-    if memo:
-        with contextlib.suppress(OSError, ArgosyError):  # a full disk, or the cache of another user
-            make_folder(memo.parent)
-            write_text(memo, text)
-    return text
-
-
 def make_folder(path: Path) -> None:
     """Create a folder of a cache and its parents.
 
@@ -315,10 +296,10 @@ def fill_once(
         Whether the users of a shared cache read the folder; false for unpacked trees, whose modes are contents.
     """
     with translate_os_errors(path.parent):
-        there = path.is_dir()
-        if not there:
+        is_filled = path.is_dir()
+        if not is_filled:
             make_folder(path.parent)
-    if there:
+    if is_filled:
         yield None
         return
     with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):

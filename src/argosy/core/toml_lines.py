@@ -28,6 +28,8 @@ WORDS = {
     "bool": "true or false",
     "array": "a list in [ ]",
     "object": "a table",
+    "date": "a date without quotes",
+    "datetime": "a date and time without quotes",
     "time": "a time without quotes",
 }
 """msgspec's names of types -> descriptions for users."""
@@ -95,7 +97,7 @@ def _type_of(value: Any) -> str:
 
 
 def _in_words(types: re.Match[str]) -> str:
-    wanted = " or ".join(WORDS.get(word, word) for word in types[1].split(" | "))
+    wanted = " or ".join(WORDS.get(word, word) for word in types[1].split(" | ") if word != "null")
     return f"expected {wanted}, found {WORDS.get(types[2], types[2])}"
 
 

@@ -14,18 +14,19 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.python.torch_index import index_of
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
+from argosy.core.memos import remember_text
 from argosy.core.model import APPTAINERS, ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
 from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import in_double_quotes, quote, read_function
-from argosy.core.store import remember_text
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.mpi_library import (
     MPICH,
     NO_LIBRARY,
@@ -37,7 +38,8 @@ from argosy.images.mpi_library import (
     describe_unfit_mpi,
     family_of_name,
 )
-from argosy.images.open import GO_ARCH, OpenedImage, file_identity, open_image
+from argosy.images.open import OpenedImage, open_image
+from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_old_driver
@@ -137,7 +139,7 @@ def _inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents 
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
         program = hashlib.sha256(_program().encode()).hexdigest()[:8]
-        memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
+        memo = session.paths.cache / "contents" / f"{describe_part(image.path, 0, 0).identity}-{program}"
     return parse_contents(remember_text(memo, lambda: _start(image, session, unpack=unpack)))
 
 
@@ -180,7 +182,7 @@ def check_contents(
 
 
 def _check_architecture(image: Image, site: Site) -> Finding:
-    wanted = GO_ARCH.get(site.node.architecture, site.node.architecture)
+    wanted = go_arch(site.node.architecture)
     if not image.arch or not wanted:
         return Finding("architecture", State.UNKNOWN, "the image or the profile does not name its architecture")
     if image.arch != wanted:
@@ -338,7 +340,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
     session = with_images_of(profile, session)
-    return _check_opened(open_named(reference, session), profile, session)
+    return _check_opened(open_reference(reference, session), profile, session)
 
 
 def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:

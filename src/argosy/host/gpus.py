@@ -74,8 +74,13 @@ PCI_VENDORS = {"0x1002": "amd", "0x8086": "intel"}
 NVIDIA_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 
 
-def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, Choice]:
+def choose_gpu_mode(asked: GpuMode, host: Host, driver: str) -> tuple[GpuMode, Choice]:
     """Choose how GPUs enter the container.
+
+    Parameters
+    ----------
+    driver
+        Text: where the container gets the driver from.
 
     Raises
     ------
@@ -85,7 +90,7 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
     if asked is GpuMode.NONE:
         return asked, Choice(ChoiceKey.GPU, asked.value, "--gpu none: the container gets no GPUs", "option")
     if asked is GpuMode.AUTO:
-        return _choose_by_machine(host, runtime)
+        return _choose_by_machine(host, driver)
     vendor = MODE_VENDOR.get(asked)
     seen = [gpu for gpu in host.gpus if vendor in {None, gpu.vendor}]
     if not seen:
@@ -153,7 +158,7 @@ def _nvidia_binds(libraries: Iterable[tuple[str, str]]) -> tuple[Bind, ...]:
     )
 
 
-def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
+def _choose_by_machine(host: Host, driver: str) -> tuple[GpuMode, Choice]:
     vendors = [vendor for vendor in VENDOR_MODES if any(gpu.vendor == vendor for gpu in host.gpus)]
     if not vendors:
         if host.gpus:
@@ -162,8 +167,7 @@ def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
             )
         return GpuMode.NONE, Choice(ChoiceKey.GPU, GpuMode.NONE.value, "no GPU found on this machine", "machine")
     mode = VENDOR_MODES[vendors[0]]
-    how = "mounted by CDI specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
-    return mode, Choice(ChoiceKey.GPU, mode.value, f"{_counted(host)}; {how}", "machine")
+    return mode, Choice(ChoiceKey.GPU, mode.value, f"{_counted(host)}; {driver}", "machine")
 
 
 def _counted(host: Host) -> str:

@@ -26,7 +26,7 @@ from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import image_of_prefix
 
 
-def find_image(reference: str, session: Session) -> Path:
+def fetch_or_find_image(reference: str, session: Session) -> Path:
     """Return the file or folder of an image; fetch or convert it into the cache first if necessary.
 
     Parameters
@@ -62,15 +62,15 @@ def find_image(reference: str, session: Session) -> Path:
     )
 
 
-def open_named(reference: str, session: Session) -> OpenedImage:
-    """Find and open the image that an argument names, as `find_image` does; also tell squashfs files of Argosy.
+def open_reference(reference: str, session: Session) -> OpenedImage:
+    """Open the image that an argument names, found as `fetch_or_find_image` does; also tell squashfs files of Argosy.
 
     Raises
     ------
     ArgosyError
-        As raised by `find_image` and `open_image`.
+        As raised by `fetch_or_find_image` and `open_image`.
     """
-    path = find_image(reference, session)
+    path = fetch_or_find_image(reference, session)
     opened = inspect_squashfs(open_image(path), session)
     if not path.is_relative_to(session.paths.cache):
         return opened
@@ -78,16 +78,16 @@ def open_named(reference: str, session: Session) -> OpenedImage:
 
 
 def open_version(reference: str, session: Session) -> OpenedImage:
-    """Open the image of a job as `open_named` does; of an alias in the catalog, open the version.
+    """Open the image of a job as `open_reference` does; of an alias in the catalog, open the version.
 
     A job that waits then keeps its image if the alias is moved, and a copy of the script says which version it used.
     """
     version = None if parse_path(reference).exists() else find_version(reference, session)
     if version is None:
-        return open_named(reference, session)
+        return open_reference(reference, session)
     inside = (version.relative_to(each) for each in catalog_folders(session) if version.is_relative_to(each))
     session.reporter.note(f"{reference} is {next(inside, version)}")
-    return open_named(str(version), session)
+    return open_reference(str(version), session)
 
 
 def means_reference(text: str, session: Session) -> bool:
@@ -122,13 +122,13 @@ def refuse_dangling(text: str, session: Session) -> None:
         )
 
 
-def find_named(text: str, session: Session) -> Path | None:
+def find_local(text: str, session: Session) -> Path | None:
     """Return the file or folder of a path or of a name in the catalog; None if there is none."""
     path = parse_path(text)
     return path if path.exists() else find_in_catalog(text, session)
 
 
-def suggest_named(text: str, session: Session, otherwise: str) -> str:
+def suggest_image(text: str, session: Session, otherwise: str) -> str:
     """Return the hint for an image that does not exist: a similar name in the catalog, reference or file."""
     from argosy.images.registry.references import guess_reference  # noqa: PLC0415 - only for this hint
 
@@ -157,7 +157,7 @@ def _missing_hint(reference: str, session: Session) -> str:
     if project and project.output == Path(session.host.cwd, parse_path(reference)):
         return f"build it as described in {project.shown}: argosy build"
     registry = f"; in a registry: docker://{reference}" if re.fullmatch(r"[a-z0-9]+", reference) else ""
-    return suggest_named(reference, session, f"check the path, or see 'argosy images ls'{registry}")
+    return suggest_image(reference, session, f"check the path, or see 'argosy images ls'{registry}")
 
 
 def _local(path: Path, session: Session) -> Path:

@@ -143,11 +143,11 @@ def refuse_other_layers(config: OciConfig, manifest: str, name: str) -> None:
     ImageError
         If the numbers differ.
     """
-    there = len(parse_oci_manifest(manifest, name).layers or ())
-    if config.layers not in {None, there}:
+    listed = len(parse_oci_manifest(manifest, name).layers or ())
+    if config.layers not in {None, listed}:
         raise ImageError(
             f"{name} is incomplete",
-            evidence=f"its manifest lists {there} layers, but its configuration lists {config.layers}",
+            evidence=f"its manifest lists {listed} layers, but its configuration lists {config.layers}",
             hint="push the image again",
         )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ENTER, LOCK
 from argosy.core.model import Image, ImageKind
@@ -27,9 +27,6 @@ from argosy.recipes.lock import Lock, lists_all_python, lists_python_of_base, pa
 LOCK_NAME = "argosy.lock"
 SBOM_NAME = "argosy.cdx.json"
 LOCK_LIMIT = 64 << 20
-
-GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
-
 
 JOB_SCRIPT = "to translate a job script: argosy import FILE"
 NOT_IMAGES: Mapping[str, str] = {
@@ -149,7 +146,7 @@ def refuse_other_arch(image: Image, machine: str, hint: str = "") -> None:
     ImageError
         If both architectures are known and differ.
     """
-    wanted = GO_ARCH.get(machine, machine)
+    wanted = go_arch(machine)
     if image.arch and image.arch != wanted:
         raise wrong_arch(image.path, image.arch, wanted, hint)
 
@@ -171,15 +168,6 @@ def layer_key(lock: Lock) -> str:
     """
     half = 32
     return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
-
-
-def file_identity(image: Image) -> str:
-    """Return a digest of path, size and times of an image file, for images without a content digest."""
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
-
-    status = Path(image.path).stat()
-    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:

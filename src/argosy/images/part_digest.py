@@ -10,19 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from argosy.core.errors import ArgosyError
-from argosy.core.parse import decode_json
+from argosy.core.memos import read_memo, write_memo
 from argosy.core.process import Argv, Reply
-from argosy.core.store import atomic_file, make_folder, mark_used
-
-T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 MEMOS = "digests"
@@ -85,7 +79,7 @@ def tree_name(key: str) -> str:
 
 def cached_digest(part: FilePart, cache: Path) -> str:
     """Return the remembered digest of a part, ``sha256:`` and 64 digits; empty if no valid memo exists."""
-    memo = _read_memo(_memo(part, cache), Memo)
+    memo = read_memo(_memo(part, cache), Memo)
     return memo.digest if memo and memo.part == part else ""
 
 
@@ -108,26 +102,7 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
 
 def remember_digest(part: FilePart, digest: str, cache: Path) -> None:
     """Remember the digest of a part."""
-    _write_memo(_memo(part, cache), Memo(part, digest))
-
-
-def _read_memo(file: Path, kind: type[T]) -> T | None:
-    """Return what a memo remembers; None if it is missing, damaged, or of another user, who is not trusted."""
-    with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
-        # In a cache of several users, other users can write a file here.
-        if os.fstat(memo.fileno()).st_uid in {0, os.geteuid()}:
-            mark_used(file)
-            return decode_json(memo.read(), kind)
-    return None
-
-
-def _write_memo(file: Path, value: msgspec.Struct) -> None:
-    """Write a memo. An incomplete one is not used, so it is not flushed to the disk."""
-    # The value is valid even if the cache cannot be written, or a path is not UTF-8, which JSON cannot store.
-    with suppress(OSError, ArgosyError, UnicodeEncodeError):
-        make_folder(file.parent)
-        with atomic_file(file, force=True, flush=False) as beside:
-            beside.write_bytes(msgspec.json.encode(value))
+    write_memo(_memo(part, cache), Memo(part, digest))
 
 
 def _memo(part: FilePart, cache: Path) -> Path:
@@ -169,10 +144,10 @@ def remembered(cache: Path, file: str | Path, argv: Argv, run: Callable[[], Repl
     state = describe_part(file, offset, 0)  # the size of the file is part of its state
     question = hashlib.sha256(os.fsencode("\0".join(argv))).hexdigest()
     memo = cache / ANSWERS / f"{state.name}-{question[:16]}-{os.geteuid()}"
-    answer = _read_memo(memo, Answer)
+    answer = read_memo(memo, Answer)
     if answer and (answer.file, answer.question) == (state, question):
         return Reply(0, answer.text, "")
     reply = run()
     if reply.code == 0 and describe_part(file, offset, 0) == state:
-        _write_memo(memo, Answer(state, question, reply.stdout))
+        write_memo(memo, Answer(state, question, reply.stdout))
     return reply

@@ -70,15 +70,7 @@ def lacks_path(path: str, image: Image) -> bool:
 
 def _lacks(part: FileSlice, path: str) -> bool:
     with open_tables(part) as tables:
-        place = tables.numbers.root
-        for name in path.encode().split(b"/"):
-            if not name:
-                continue
-            entry = next((each for each in tables.listing(tables.folder(place)) if each.name == name), None)
-            if entry is None or entry.kind != InodeKind.FOLDER:
-                return entry is None
-            place = entry.place
-    return False
+        return tables.find(path).is_missing
 
 
 def _parts(image: Image) -> Iterable[FileSlice]:
@@ -103,13 +95,8 @@ def _usual_programs(tables: Tables) -> set[str]:
 
 def _listing(tables: Tables, path: str) -> Iterable[DirectoryEntry]:
     """Return the entries of a folder; nothing if it does not exist or is a link."""
-    place = tables.numbers.root
-    for name in path.strip("/").encode().split(b"/"):
-        entries = tables.listing(tables.folder(place))
-        place = next((entry.place for entry in entries if entry.name == name and entry.kind == InodeKind.FOLDER), -1)
-        if place < 0:
-            return ()
-    return tables.listing(tables.folder(place))
+    entry, rest = tables.find(path)
+    return () if rest or entry.kind != InodeKind.FOLDER else tables.listing(tables.folder(entry.place))
 
 
 def _mentions(tables: Tables, program: str) -> bool:

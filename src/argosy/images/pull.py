@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
 from argosy.images.catalog import new_file, other_files, with_image_suffix
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.formats import OutputFormat, refuse_suffix
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
@@ -36,14 +36,14 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
     Raises
     ------
     ArgosyError
-        As raised by `find_image`; UsageError if the target exists.
+        As raised by `fetch_or_find_image`; UsageError if the target exists.
     """
     name = guess_name(request.image) if request.name is None else request.name
     wanted = request.output or new_file(name, session)
     replaced = () if request.output else (wanted, *other_files(wanted))
     for file in replaced or (wanted,):
         refuse_existing(file, force=request.force)
-    source = find_image(request.image, session)
+    source = fetch_or_find_image(request.image, session)
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
         raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)

@@ -26,15 +26,15 @@ from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import run_unsquashfs
 from argosy.images.squashfs.superblock import Source
 from argosy.images.tree_digests import (
-    NOTES,
+    STATES_FILE,
     Entries,
     FileState,
-    Notes,
+    FileStates,
     is_unchanged,
-    note_of,
-    notes_beside,
-    read_notes,
-    write_notes,
+    read_states,
+    state_of,
+    states_beside,
+    write_states,
 )
 from argosy.images.unpack import unpack_source
 
@@ -147,7 +147,7 @@ def store_layer(session: Session, key: str, tree: Path) -> None:
     with suppress(OSError):
         make_folder(entry.parent)
         with suppress(FileNotFoundError):
-            notes_beside(tree).rename(tree / NOTES)
+            states_beside(tree).rename(tree / STATES_FILE)
         tree.rename(entry)
 
 
@@ -164,7 +164,7 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
     except OSError:
         return False
     with suppress(FileNotFoundError):
-        (tree / NOTES).rename(notes_beside(tree))
+        (tree / STATES_FILE).rename(states_beside(tree))
     _taken(tree).write_text(key, encoding="utf-8")
     return True
 
@@ -177,7 +177,7 @@ def _taken(tree: Path) -> Path:
 def return_layer(session: Session, key: str, tree: Path) -> None:
     """Store a taken tree again if no file in it has changed."""
     if _taken(tree).is_file() and is_unchanged(
-        tree, read_notes(notes_beside(tree)), besides=frozenset({LOCK.lstrip("/")})
+        tree, read_states(states_beside(tree)), besides=frozenset({LOCK.lstrip("/")})
     ):
         store_layer(session, key, tree)
 
@@ -200,13 +200,13 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     with fill_once(entry, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
             (folder / KEY).write_text(tree, encoding="utf-8")
-            notes = read_notes(source / NOTES)
-            lender = _Lender(f"{source}/", notes, dict(notes.files))
+            states = read_states(source / STATES_FILE)
+            lender = _Lender(f"{source}/", states, dict(states.files))
             lender.link_tree(str(source), str(folder / "root"), linking=False)
             _drop_privileges(folder / "root")
-            (folder / "root" / NOTES).unlink(missing_ok=True)
-            if notes.files:
-                write_notes(source / NOTES, Notes(notes.device, lender.noted))
+            (folder / "root" / STATES_FILE).unlink(missing_ok=True)
+            if states.files:
+                write_states(source / STATES_FILE, FileStates(states.device, lender.states))
 
 
 class LayerTree(msgspec.Struct, frozen=True):
@@ -270,12 +270,12 @@ def _one_disk(one: Path, other: Path) -> bool:
 class _Lender(msgspec.Struct, frozen=True):
     """Links the files of a stored tree.
 
-    Linking changes their ctime, which the notes contain, so it updates the notes.
+    Linking changes their ctime, which the remembered states contain, so it updates them.
     """
 
     inside: str
-    known: Notes
-    noted: dict[str, FileState]
+    known: FileStates
+    states: dict[str, FileState]
 
     def link_tree(self, source: str, target: str, *, linking: bool) -> None:
         os.mkdir(target)  # noqa: PTH102 - here and below: 20,000 of them
@@ -292,7 +292,7 @@ class _Lender(msgspec.Struct, frozen=True):
 
     def link(self, entry: os.DirEntry[str], beside: str) -> None:
         name = entry.path.removeprefix(self.inside)
-        note = self.known.known(name, os.lstat(entry.path))
+        state = self.known.find_unchanged(name, os.lstat(entry.path))
         os.link(entry.path, beside, follow_symlinks=False)
-        if note:
-            self.noted[name] = note_of(os.lstat(entry.path), note.digest)
+        if state:
+            self.states[name] = state_of(os.lstat(entry.path), state.digest)

@@ -24,7 +24,7 @@ from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text
 from argosy.core.store import digest_of_file, work_folder
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.read import read_sif
@@ -106,20 +106,20 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     CheckFailed, ToolFailed
         If the machine cannot be reached, or its disk is full.
     """
-    image = find_image(reference, session)
+    image = fetch_or_find_image(reference, session)
     if not image.is_file():
         raise UsageError(f"cannot send {image}: it is a folder", hint="pack it first: argosy build FOLDER -o IMAGE.sif")
     remote = parse_remote(target)
     runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
-    there = _find_target(runner, remote, image.name)
+    remote_image = _find_target(runner, remote, image.name)
     with session.step("read", image.name) as step:
         base_here, size = _base_of(image), image.stat().st_size
         digest = digest_of_file(image, session.meter("reading", size).add)
         step.result = f"{image.name}: {render_size(size)}"
-    known = there.sha256 == digest
-    if there.sha256 and not (known or force):
+    known = remote_image.sha256 == digest
+    if remote_image.sha256 and not (known or force):
         raise UsageError(
-            f"{there.path} already exists on {remote.host}",
+            f"{remote_image.path} already exists on {remote.host}",
             evidence="its content differs",
             hint="add --force to replace it",
         )
@@ -127,17 +127,17 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     if not known:
         with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
             meter = session.meter("arrived", size)
-            donor = _find_donor(runner, base_here, there, base, work) if base_here else None
+            donor = _find_donor(runner, base_here, remote_image, base, work) if base_here else None
             if donor:
-                sent = _send_ends(runner, donor, there, digest, work, meter)
+                sent = _send_ends(runner, donor, remote_image, digest, work, meter)
                 if not sent:
                     session.reporter.note(f"the base of {donor.path} differs; sending the whole file")
             base_from = donor.path if donor and sent else ""
-            sent = sent or _send_all(runner, image, there, digest, meter)
+            sent = sent or _send_all(runner, image, remote_image, digest, meter)
             saved = f", base copied from {base_from}" if base_from else ""
-            step.result = f"{render_size(sent)} to {remote.host}:{there.path}{saved}"
+            step.result = f"{render_size(sent)} to {remote.host}:{remote_image.path}{saved}"
     seconds = time.monotonic() - started
-    return SendReport(f"{remote.host}:{there.path}", size, sent, base_from, digest, seconds)
+    return SendReport(f"{remote.host}:{remote_image.path}", size, sent, base_from, digest, seconds)
 
 
 def _run(runner: Runner, *arguments: str, source: Path | None = None, on_line: OnLine | None = None) -> Reply:
@@ -174,15 +174,15 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> RemoteImage:
     return found
 
 
-def _find_donor(runner: Runner, base_here: Source, there: RemoteImage, base: str, work: Path) -> Donor | None:
+def _find_donor(runner: Runner, base_here: Source, remote_image: RemoteImage, base: str, work: Path) -> Donor | None:
     """Find a remote file with a base of the same size. The sha256 at the end shows whether it is the same base."""
     names = (base,) if base else ()
-    reply = _run(runner, "list_images", there.folder, str(MOST_LOOKED_AT), str(HEAD_BYTES), *names)
+    reply = _run(runner, "list_images", remote_image.folder, str(MOST_LOOKED_AT), str(HEAD_BYTES), *names)
     rows = [line.split() for line in reply.stdout.splitlines()]
     if base and not rows:
         raise UsageError(f"there is no image {base} on the host", hint="pass its path on that host")
     for size, name, head in (row for row in rows if len(row) == 3):  # noqa: PLR2004 - as printed
-        path = str(PurePosixPath(there.folder, parse_base64(name).decode()))
+        path = str(PurePosixPath(remote_image.folder, parse_base64(name).decode()))
         base_there = _remote_base(parse_base64(head), int(size), work / "head.sif")
         if base_there and base_there.length == base_here.length:
             return _plan_donor(path, base_here, base_there)
@@ -195,12 +195,12 @@ def _find_donor(runner: Runner, base_here: Source, there: RemoteImage, base: str
     return None
 
 
-def _plan_donor(path: str, here: Source, there: Source) -> Donor:
+def _plan_donor(path: str, local: Source, remote: Source) -> Donor:
     """Plan to take the whole base, or if one of the images is flat, the contents of its files."""
-    if isinstance(here, FileSlice) and isinstance(there, FileSlice):
-        return Donor(path, here, there.offset)
-    size = read_superblock(here.path, here.slice_at(0, SUPERBLOCK.size).offset).data_end - SUPERBLOCK.size
-    return Donor(path, here.slice_at(SUPERBLOCK.size, size), there.slice_at(SUPERBLOCK.size, size).offset)
+    if isinstance(local, FileSlice) and isinstance(remote, FileSlice):
+        return Donor(path, local, remote.offset)
+    size = read_superblock(local.path, local.slice_at(0, SUPERBLOCK.size).offset).data_end - SUPERBLOCK.size
+    return Donor(path, local.slice_at(SUPERBLOCK.size, size), remote.slice_at(SUPERBLOCK.size, size).offset)
 
 
 def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
@@ -214,23 +214,23 @@ def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
         return None
 
 
-def _send_ends(runner: Runner, donor: Donor, there: RemoteImage, digest: str, work: Path, meter: Meter) -> int:
+def _send_ends(runner: Runner, donor: Donor, remote_image: RemoteImage, digest: str, work: Path, meter: Meter) -> int:
     """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
     ends, held = work / "ends", donor.held
     _write_ends(held, ends)
     base = (str(held.offset), donor.path, str(donor.offset + 1), str(held.length))
-    done = _put(runner, ends, there, digest, meter, *base)
+    done = _put(runner, ends, remote_image, digest, meter, *base)
     return ends.stat().st_size if done else 0
 
 
-def _send_all(runner: Runner, image: Path, there: RemoteImage, digest: str, meter: Meter) -> int:
+def _send_all(runner: Runner, image: Path, remote_image: RemoteImage, digest: str, meter: Meter) -> int:
     """Send the whole file and return its size."""
-    if not _put(runner, image, there, digest, meter):
-        raise CheckFailed(f"{there.path} was damaged during the transfer", hint="send it again")
+    if not _put(runner, image, remote_image, digest, meter):
+        raise CheckFailed(f"{remote_image.path} was damaged during the transfer", hint="send it again")
     return image.stat().st_size
 
 
-def _put(runner: Runner, source: Path, there: RemoteImage, digest: str, meter: Meter, *donor: str) -> bool:
+def _put(runner: Runner, source: Path, remote_image: RemoteImage, digest: str, meter: Meter, *donor: str) -> bool:
     """Write a remote file under a temporary name, compare its sha256, and rename it; return whether it is correct.
 
     Raises
@@ -238,18 +238,18 @@ def _put(runner: Runner, source: Path, there: RemoteImage, digest: str, meter: M
     ToolFailed, CheckFailed
         If the file cannot be written, or the disk is full.
     """
-    temporary = f".{there.name}.{os.urandom(4).hex()}.part"
+    temporary = f".{remote_image.name}.{os.urandom(4).hex()}.part"
 
     def report(line: str) -> None:
         if arrived := RECEIVED.fullmatch(line):
             meter.update(int(arrived[1]))
 
-    reply = _run(runner, "receive", there.folder, there.name, temporary, digest, *donor, source=source, on_line=report)
+    arguments = (remote_image.folder, remote_image.name, temporary, digest, *donor)
+    reply = _run(runner, "receive", *arguments, source=source, on_line=report)
     if reply.code not in {0, OTHER_BYTES}:
         others = "\n".join(line for line in reply.stderr.splitlines() if not RECEIVED.fullmatch(line))
-        raise tool_error(
-            Command(("ssh", there.path)), replace(reply, stderr=others), doing=f"sending {there.name}", hint=SEND_AGAIN
-        )
+        command, shown = Command(("ssh", remote_image.path)), replace(reply, stderr=others)
+        raise tool_error(command, shown, doing=f"sending {remote_image.name}", hint=SEND_AGAIN)
     return reply.code == 0
 
 

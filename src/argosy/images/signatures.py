@@ -16,7 +16,7 @@ from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.open import open_image
 from argosy.images.sif.format import DataType, Sif, SifPart
 
@@ -76,7 +76,7 @@ def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, st
 
 def verify_image(reference: str, keys: Iterable[str], session: Session) -> tuple[Signer, ...]:
     """Return the signers of a local image, a file or a name in the catalog, as `find_signers` does."""
-    opened = open_image(find_image(reference, session))
+    opened = open_image(fetch_or_find_image(reference, session))
     return find_signers(opened.sif, opened.image.path, keys, session.runner, session.host.programs)
 
 

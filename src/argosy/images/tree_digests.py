@@ -22,8 +22,8 @@ READ_BYTES = 256 << 10
 Entries = Mapping[str, bytes]
 """Path inside -> mode, link target and digest of the content. Equal entries of two trees have equal values."""
 
-NOTES = ".argosy-notes"
-"""File in the root of a cached tree. For a tree in use, see `notes_beside`."""
+STATES_FILE = ".argosy-notes"
+"""File in the root of a cached tree. For a tree in use, see `states_beside`."""
 
 
 class FileState(msgspec.Struct, frozen=True, array_like=True):
@@ -35,64 +35,64 @@ class FileState(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
-class Notes(msgspec.Struct, frozen=True):
+class FileStates(msgspec.Struct, frozen=True):
     """The files of a tree, by their paths in it, and the device of the tree."""
 
     device: int = 0
     files: Mapping[str, FileState] = {}
 
-    def known(self, name: str, status: os.stat_result) -> FileState | None:
-        """Return the note of an unchanged file; None for a changed or unknown one."""
-        note = self.files.get(name)
+    def find_unchanged(self, name: str, status: os.stat_result) -> FileState | None:
+        """Return the remembered state of an unchanged file; None for a changed or unknown one."""
+        state = self.files.get(name)
         now = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
-        return note if note and now == (self.device, note.inode, note.size, note.changed) else None
+        return state if state and now == (self.device, state.inode, state.size, state.changed) else None
 
 
-def note_of(status: os.stat_result, digest: str) -> FileState:
-    """Return the note of a file."""
+def state_of(status: os.stat_result, digest: str) -> FileState:
+    """Return the state of a file."""
     return FileState(status.st_ino, status.st_size, status.st_ctime_ns, digest)
 
 
-def notes_beside(tree: Path) -> Path:
-    """Return the file with the notes of a tree in use: next to the tree, because they are not part of it."""
-    return tree.with_name(f"{tree.name}{NOTES}")
+def states_beside(tree: Path) -> Path:
+    """Return the file with the states of a tree in use: next to the tree, because they are not part of it."""
+    return tree.with_name(f"{tree.name}{STATES_FILE}")
 
 
 def file_clock(tree: Path) -> int:
     """Return the present time on the clock of the tree's file system. Files changed earlier have another ctime."""
-    mark = notes_beside(tree)
+    mark = states_beside(tree)
     mark.unlink(missing_ok=True)
     mark.touch()
     return mark.stat().st_ctime_ns
 
 
-def read_notes(file: Path) -> Notes:
-    """Read notes; return empty ones if the file is missing, damaged, or another user's."""
+def read_states(file: Path) -> FileStates:
+    """Read the states of files; return none if the file is missing, damaged, or another user's."""
     with suppress(OSError, msgspec.DecodeError):
         if is_owned(file):
-            return decode_json(file.read_bytes(), Notes)
-    return Notes()
+            return decode_json(file.read_bytes(), FileStates)
+    return FileStates()
 
 
-def write_notes(file: Path, notes: Notes) -> None:
-    """Write notes. If that fails, the files are read again next time."""
+def write_states(file: Path, states: FileStates) -> None:
+    """Write the states of files. If that fails, the files are read again next time."""
     with suppress(OSError, UnicodeEncodeError):
-        file.write_bytes(msgspec.json.encode(notes))
+        file.write_bytes(msgspec.json.encode(states))
 
 
-def is_unchanged(tree: Path, notes: Notes, besides: frozenset[str]) -> bool:
-    """Return whether a tree contains exactly the noted files, unchanged.
+def is_unchanged(tree: Path, states: FileStates, besides: frozenset[str]) -> bool:
+    """Return whether a tree contains exactly the remembered files, unchanged.
 
     Parameters
     ----------
     besides
         Files that may differ.
     """
-    there = dict(_files(tree))
+    found = dict(_files(tree))
     return (
-        bool(notes.files)
-        and set(there) - besides == set(notes.files) - besides
-        and all(notes.known(name, status) for name, status in there.items() if name not in besides)
+        bool(states.files)
+        and set(found) - besides == set(states.files) - besides
+        and all(states.find_unchanged(name, status) for name, status in found.items() if name not in besides)
     )
 
 
@@ -124,20 +124,20 @@ def digest_entries(entries: Entries) -> str:
     return f"sha256:{hashlib.sha256(b''.join(entries.values())).hexdigest()}"
 
 
-def describe_with_notes(tree: Path) -> Entries:
-    """Return the sorted entries of a tree and write its notes. Files with a valid note are not read."""
-    known, began = read_notes(notes_beside(tree)), file_clock(tree)
+def describe_remembering(tree: Path) -> Entries:
+    """Return the sorted entries of a tree and remember the states of its files. Unchanged files are not read."""
+    known, began = read_states(states_beside(tree)), file_clock(tree)
     entries, files = dict[str, bytes](), dict[str, FileState]()
     for path, name in _entries(tree):
         status = os.lstat(path)
-        note = None
+        state = None
         is_file = stat.S_ISREG(status.st_mode)
         if is_file or stat.S_ISLNK(status.st_mode):
-            note = known.known(name, status) or note_of(status, _hash_file(path) if is_file else "")
-            if note.changed < began:
-                files[name] = note
-        entries[name] = _describe(path, name, status, note.digest if note else "")
-    write_notes(notes_beside(tree), Notes(tree.stat().st_dev, files))
+            state = known.find_unchanged(name, status) or state_of(status, _hash_file(path) if is_file else "")
+            if state.changed < began:
+                files[name] = state
+        entries[name] = _describe(path, name, status, state.digest if state else "")
+    write_states(states_beside(tree), FileStates(tree.stat().st_dev, files))
     return entries
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +12,7 @@ from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
 from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock
-from argosy.images.squashfs.tables import READABLE, DirectoryEntry, InodeKind, open_tables
+from argosy.images.squashfs.tables import READABLE, InodeKind, open_tables
 
 
 class LayerPaths(msgspec.Struct, frozen=True):
@@ -63,17 +61,7 @@ def find_known(source: Source, paths: Iterable[str]) -> frozenset[str]:
     if read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).compressor not in READABLE:
         return frozenset()
     with open_tables(source) as tables:
-
-        @cache
-        def entries(folder: str) -> Mapping[str, DirectoryEntry]:
-            parent, _, name = folder.rpartition("/")
-            found = entries(parent).get(name) if folder else None
-            if folder and (found is None or found.kind != InodeKind.FOLDER):
-                return {}
-            listing = tables.listing(tables.folder(found.place if found else tables.numbers.root))
-            return {os.fsdecode(entry.name): entry for entry in listing}
-
-        return frozenset(path for path in paths if path.rpartition("/")[2] in entries(path.rpartition("/")[0]))
+        return frozenset(path for path in paths if not tables.find(path).rest)
 
 
 def is_link(source: Source, name: str) -> bool:
@@ -85,8 +73,8 @@ def is_link(source: Source, name: str) -> bool:
         If the squashfs is damaged.
     """
     with open_tables(source) as tables:
-        entries = tables.listing(tables.folder(tables.numbers.root))
-        return any(entry.name == name.encode() and entry.kind == InodeKind.LINK for entry in entries)
+        entry, rest = tables.find(name)
+        return not rest and entry.kind == InodeKind.LINK
 
 
 def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *options: str, doing: str) -> None:

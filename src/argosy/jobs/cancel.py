@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import read_owner
+from argosy.core.parse import parse_cpulist, parse_int
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import JOB, LAST, LOCAL_RUN, find_named, last_launch, unknown_name, was_started
-from argosy.jobs.query import ask_job, list_jobs, may_have
+from argosy.jobs.query import may_have
 from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs, read_submission, write_cancelled
 from argosy.jobs.remote_record import session_of
+from argosy.jobs.scheduler import ask_tasks, list_jobs
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue
-from argosy.slurm.states import ENDED, WAITING, describe_state
+from argosy.slurm.queries import JobRow, base_number, has_task, known_value, other_user, parse_squeue, plan_squeue
+from argosy.slurm.states import ENDED, RUNNING, WAITING, choose_task, describe_state, task_number
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
@@ -191,24 +195,57 @@ def _look(session: Session, job: str) -> JobToCancel:
     """
     if LOCAL_RUN.fullmatch(job):
         return _look_at_run(session.paths.runs / job, session.host.hostname)
+    job = re.sub(r"%\d+(?=\]$)", "", job)  # squeue's limit of tasks that run at a time is not part of the list
     record = find_record(session, job)
     number = job if re.fullmatch(r"\d+_\d+", job) else base_number(job)
-    facts = ask_job(session_of(session, record), number)
-    if facts:
-        state = facts.get("JobState", "")
-        kind, meaning = describe_state(state)
-        where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
-        text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
-        has_ended = kind == ENDED
-        owner = "" if record else other_user(facts, session.host.person.uid)
-        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})", owner, kind == WAITING)
+    rows = ask_tasks(session_of(session, record), number)
+    own = task_number(job, choose_task(rows))
+    if job.isdigit() and base_number(own) != job:  # Slurm's own number of a task, which is not that of its array
+        job, record = own, find_record(session, own)
+    if "[" in job:
+        rows = tuple(row for row in rows if _is_one_of(row, job))
+    if rows:
+        owner = "" if record else other_user(rows[0], session.host.person.uid)
+        return _describe_job(job, record, rows, owner)
     if record is None or not may_have(record, number):
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
-    last = None if "_" in number else last_run(read_runs(record))  # the record may not say which task had which end
+    last = None if "_" in job else last_run(read_runs(record))  # the record may not say which task had which end
     code = f"; it ended with code {last.code}" if last else ""
     return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
+
+
+def _describe_job(job: str, record: Path | None, rows: Sequence[dict[str, str]], owner: str) -> JobToCancel:
+    """Describe a job that Slurm lists, by the rows of what is cancelled: the job, a task, or several tasks."""
+    facts = choose_task(rows)
+    kind, meaning = describe_state(facts.get("JobState", ""))
+    if kind == ENDED:
+        return JobToCancel(job, record, has_ended=True, text=meaning, other_user=owner)
+    has_several = "ArrayJobId" in facts and not re.fullmatch(r"\d+_\d+", job)
+    what = _count_tasks(rows) if has_several else _where(facts, meaning)
+    text = ", ".join(filter(None, (facts.get("JobName", ""), what)))
+    return JobToCancel(job, record, has_ended=False, text=f" ({text})", other_user=owner, waited=kind == WAITING)
+
+
+def _is_one_of(row: dict[str, str], job: str) -> bool:
+    """Return whether the row of scontrol is about some of the tasks in a list: ``7_[1,3-5]``."""
+    shown, wanted = row.get("ArrayTaskId", ""), job.partition("_")[2]
+    if shown.isdigit():
+        return has_task(wanted, parse_int(shown))
+    return shown.endswith("...") or any(has_task(shown, task) for task in parse_cpulist(wanted.strip("[]")))
+
+
+def _count_tasks(rows: Sequence[dict[str, str]]) -> str:
+    """Say what the tasks of an array did; those that wait share a row, whose list Slurm may shorten."""
+    kinds = Counter(describe_state(row.get("JobState", ""))[0] for row in rows)
+    ran, ended = kinds[RUNNING], kinds[ENDED]
+    parts = (
+        f"{count(ran, 'task')} ran" if ran else "",
+        f"{ended if ran else count(ended, 'task')} had ended" if ended else "",
+        f"{'the others' if ran or ended else 'all tasks'} waited" if kinds[WAITING] else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def _look_at_run(record: Path, hostname: str) -> JobToCancel:

@@ -6,6 +6,7 @@ import math
 import re
 import signal
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN, was_started
-from argosy.jobs.query import list_jobs
 from argosy.jobs.record import (
     PLAN,
     SCRIPT,
@@ -35,6 +35,7 @@ from argosy.jobs.record import (
     read_runs,
     read_submission,
 )
+from argosy.jobs.scheduler import list_jobs
 from argosy.slurm.queries import base_number
 from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import ENDED, RUNNING, describe_state
@@ -201,15 +202,19 @@ def _ask_slurm(session: Session) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
-    found: list[PastJob] = []
-    for record in sorted(session.paths.runs.glob("*"), reverse=True):
-        if len(found) == most:
-            break
-        if not (record / SUBMITTED).is_file():
-            found += [_read_run(record, session)] if was_started(record) else []
-        elif (job := read_submission(record).job) or damaged_files(record):
-            found.append(_read(job, record))
-    return tuple(found)
+    """Read the newest records, until there are `most` jobs and runs; older records are not read."""
+    newest_first = sorted(session.paths.runs.glob("*"), reverse=True)
+    found = (_read_record(record, session) for record in newest_first)
+    return tuple(islice((job for job in found if job is not None), most))
+
+
+def _read_record(record: Path, session: Session) -> PastJob | None:
+    """Read the record of a job, or of a run on this machine; None for a launch that was not started."""
+    if not (record / SUBMITTED).is_file():
+        return _read_run(record, session) if was_started(record) else None
+    job = read_submission(record).job
+    # Slurm may have a job whose number is lost with a damaged file, so the list names this file.
+    return _read(job, record) if job or damaged_files(record) else None
 
 
 def read_job(session: Session, job: str) -> PastJob:

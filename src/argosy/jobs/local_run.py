@@ -10,9 +10,10 @@ from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.os_errors import time_of_change
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
+from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, STARTED, Run, read_plan, read_submission, recording_command
+from argosy.jobs.record import END, STARTED, Run, read_first, read_plan, read_submission, recording_command
 from argosy.slurm.states import ENDED, RUNNING
 
 HERE = "this machine"
@@ -79,14 +80,13 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
             meaning = f"runs on {HERE}"
         elif owner and owner.host == hostname and (alive is False or not is_of_this_boot(owner)):
             kind, code, meaning = ENDED, 1, "was killed"
+    first = read_first(record) if code else None  # torchrun's own code is 1, whatever the rank's was
     files = _logs_of_ranks(record)
-    # The rank that failed first stopped writing first.
-    first = min(files, key=lambda each: time_of_change(Path(each)), default="")
     advice = f"its output was not recorded; run it again: {recording_command(record)}"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
-        meaning=meaning, reason="", nodes=HERE, is_local=True, code=code,
-        output=first, outputs=files, restarts=0, record=str(record),
+        meaning=meaning, reason="", nodes=HERE, is_local=True, code=first.code if first else code,
+        output=_choose_log(files, first), outputs=files, first=first, restarts=0, record=str(record),
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
         advice=advice if code and not files else "",
     )  # fmt: skip
@@ -96,6 +96,12 @@ def _logs_of_ranks(record: Path) -> tuple[str, ...]:
     """Return the files of the ranks of a run with --log-dir, which are in a folder with the name of its record."""
     logs = read_plan(record).get("logs")
     return tuple(map(str, sorted(Path(str(logs), record.name).glob("rank-*.log")))) if logs else ()
+
+
+def _choose_log(files: tuple[str, ...], first: RankEnd | None) -> str:
+    """Return the log of the rank that failed first; if the record does not name it, it stopped writing first."""
+    named = (file for file in files if first and Path(file).name == f"rank-{first.rank}.log")
+    return next(named, "") or min(files, key=lambda file: time_of_change(Path(file)), default="")
 
 
 def _begin_of(name: str) -> int:

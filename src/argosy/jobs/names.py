@@ -14,8 +14,8 @@ from argosy.core.os_errors import suggest_file
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.jobs.query import list_jobs
 from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
+from argosy.jobs.scheduler import list_jobs
 from argosy.slurm.queries import base_number, is_job_id
 
 LAST = "last"

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import CheckFailed, ToolMissing, UsageError
+from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int, render_cpulist
-from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
-from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
+from argosy.jobs.advice import advise, advise_after_smoke
+from argosy.jobs.first_failure import RankEnd, find_first_failure, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
-    SCRIPT,
     RankFacts,
     Run,
     adopt_record,
     find_record,
     is_cancelled,
     last_run,
-    read_command_line,
     read_first,
     read_plan,
     read_ranks,
@@ -33,28 +31,20 @@ from argosy.jobs.record import (
     read_submission,
 )
 from argosy.jobs.remote_record import copy_notes, copy_output, session_of
-from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
+from argosy.jobs.scheduler import ask_accounting, ask_controller
+from argosy.slurm.calls import no_answer, says_no_answer
 from argosy.slurm.queries import (
-    JobRow,
     has_task,
     is_job_id,
     known_value,
     other_user,
     parse_exit_code,
-    parse_sacct,
-    parse_scontrol_jobs,
-    parse_squeue,
-    plan_sacct,
-    plan_squeue,
-    sort_tasks,
 )
-from argosy.slurm.sbatch import option_value
 from argosy.slurm.states import (
     ENDED,
     FORGOTTEN,
     KILLED,
     WAITING,
-    advise_waiting,
     choose_task,
     describe_state,
     exit_code_of_state,
@@ -153,26 +143,6 @@ class JobFacts(msgspec.Struct, frozen=True):
         return f"{self.subject} {self.meaning}{code}{why}{others}{advice}"
 
 
-def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
-    """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
-    command = plan_squeue(session.host.person.name, ended=ended)
-    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
-
-
-def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
-    """Yield the user's jobs without end, and why they are out of date if the controller does not answer.
-
-    The caller waits between two lists.
-    """
-    rows: tuple[JobRow, ...] = ()
-    while True:
-        try:
-            rows, problem = list_jobs(session), ""
-        except CheckFailed as error:
-            problem = error.what
-        yield rows, problem
-
-
 def polling_seconds(plan: Mapping[str, object]) -> float:
     """Return the seconds between two questions about a job that its site allows."""
     value = plan.get("polling_seconds")
@@ -194,38 +164,65 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     CheckFailed
         If the controller does not answer.
     """
-    job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # waiting tasks, as squeue prints them: use the array
-    if not is_job_id(job):  # without a number, or for 0, scontrol lists all jobs
-        near = "did you mean last? " if suggest_word(job, ("last",)) else ""
-        raise UsageError(f"{job!r} is not a job number", hint=f"{near}see your jobs with 'argosy jobs'")
+    job = _parse_number(job)
     record, user = find_record(session, job), session.host.person.name
     session = session_of(session, record)
-    reply, rows = _ask_controller(session, job)
+    reply, rows = ask_controller(session, job)
     if says_no_answer(reply.stderr):
         if record is None or not or_record:
             raise no_answer(reply)
-        session.reporter.note("the Slurm controller does not answer; this is from the job's record")
-        if read_runs(record) and not may_run_again(record):
-            return read_past_facts(session, job, record)
-        return replace(_join(job, {"JobState": UNKNOWN_STATE}, record, user), meaning=NO_ANSWER)
-    facts = choose_task(rows) or _ask_accounting(session, job)
+        return _read_without_controller(session, job, record)
+    facts = choose_task(rows) or ask_accounting(session, job)
     record = record or _record_of(session, facts)
     if not facts and (record is None or not may_have(record, job)):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
-    outputs = outputs or find_outputs(record, job, user)
+    outputs = _outputs_of(rows) or find_outputs(record, job, user)
     owner = "" if record else other_user(facts, session.host.person.uid)  # by ssh, the user may have another number
     if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     found = _join(task_number(job, facts), facts, record, user)
-    found = replace(found, advice=found.advice or _advise_after_smoke(session, found), other_user=owner)
-    is_array = facts.get("ArrayJobId") == job
-    if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
-        own = job if found.kind == ENDED and found.code == 0 else found.id
-        found = replace(found, outputs=outputs, id=own, failed_tasks=failed_tasks(job, rows))
-    return replace(found, runs=read_runs(record), running_tasks=running_tasks(job, rows)) if is_array else found
+    if not found.advice and not found.runs and found.state in {FORGOTTEN, "CANCELLED"}:
+        found = replace(found, advice=advise_after_smoke(session, found.record))
+    found = replace(found, other_user=owner)
+    if facts.get("ArrayJobId") == job:
+        found = _with_tasks(found, job, rows, outputs)
+        return replace(found, runs=read_runs(record), running_tasks=running_tasks(job, rows))
+    # Several rows are the components of a job; several outputs are those of an array that Slurm does not list any more.
+    return _with_tasks(found, job, rows, outputs) if max(len(rows), len(outputs)) > 1 else found
+
+
+def _parse_number(text: str) -> str:
+    """Return the number of a job; of tasks that wait, as squeue prints them (``7_[3-5%2]``), that of their array."""
+    job = re.sub(r"_\[[\d,%-]+\]$", "", text)
+    if not is_job_id(job):  # without a number, or for 0, scontrol lists all jobs
+        near = "did you mean last? " if suggest_word(job, ("last",)) else ""
+        raise UsageError(f"{job!r} is not a job number", hint=f"{near}see your jobs with 'argosy jobs'")
+    return job
+
+
+def _read_without_controller(session: Session, job: str, record: Path) -> JobFacts:
+    """Return what the record shows of a job while the controller does not answer."""
+    session.reporter.note("the Slurm controller does not answer; this is from the job's record")
+    if read_runs(record) and not may_run_again(record):
+        return read_past_facts(session, job, record)
+    found = _join(job, {"JobState": UNKNOWN_STATE}, record, session.host.person.name)
+    return replace(found, meaning=NO_ANSWER)
+
+
+def _outputs_of(rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
+    """Return the output files in the rows of scontrol, in the order of the tasks; each file once."""
+    return tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=task_index) if row.get("StdOut")))
+
+
+def _with_tasks(found: JobFacts, job: str, rows: Sequence[dict[str, str]], outputs: tuple[str, ...]) -> JobFacts:
+    """Return the facts of a main task with what concerns all tasks: outputs, failures, and the number if all succeeded.
+
+    The main task is one that failed, if there is one: its success is that of the whole array.
+    """
+    has_succeeded = found.kind == ENDED and found.code == 0
+    return replace(found, id=job if has_succeeded else found.id, outputs=outputs, failed_tasks=failed_tasks(job, rows))
 
 
 def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
@@ -254,26 +251,6 @@ def may_have(record: Path, job: str) -> bool:
     return mark == "_" and has_task(array, int(part))  # Argosy starts no heterogeneous jobs
 
 
-def ask_job(session: Session, job: str) -> dict[str, str]:
-    """Return the scheduler's facts about a job, or about the main task of an array; empty for an unknown job.
-
-    Raises
-    ------
-    CheckFailed
-        If the controller does not answer.
-    """
-    reply, rows = _ask_controller(session, job)
-    if says_no_answer(reply.stderr):
-        raise no_answer(reply)
-    return choose_task(rows) or _ask_accounting(session, job)
-
-
-def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
-    """Return the reply of scontrol about a job, and a row for each task or component."""
-    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
-    return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
-
-
 def _with_copies(
     session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -284,58 +261,92 @@ def _with_copies(
     return facts | {"StdOut": copies[own]}, tuple(copies[path] for path in outputs)
 
 
-def _ask_accounting(session: Session, job: str) -> dict[str, str]:
-    """Return the facts about a job that left the queue; empty if the cluster has no accounting."""
-    try:
-        reply = session.runner.run(Command(plan_sacct(job)))
-    except ToolMissing:
-        return {}
-    return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
-
-
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
     """Combine Slurm's facts with the record, which remains after Slurm has forgotten the job.
 
-    The tasks of an array share a record; each task has a number of its own there.  Without that number, nothing of the
-    record can be the task's.
+    Parameters
+    ----------
+    job
+        The number that users type; of a task, ``7_2``.
+    facts
+        The row of scontrol or sacct; empty for a job that Slurm does not list any more.
     """
     number = facts.get("JobId", "")
-    own = number if "ArrayTaskId" in facts or "_" in job else ""
-    runs = tuple(run for run in read_runs(record) if own in ("", run.job) and (own or "_" not in job))
-    last = last_run(runs)
+    own = number if "_" in job or "ArrayTaskId" in facts else ""
+    runs = _runs_of(record, job, own)
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
+    end = _find_end(job, own, facts, record, output)
+    is_waiting, has_failed = end.kind == WAITING, bool(end.code)
+    last = last_run(runs)
+    return JobFacts(
+        id=job,
+        state=end.state,
+        kind=end.kind,
+        meaning=describe_state(end.true_state)[1],
+        reason=facts.get("Reason", "").replace("_", " "),  # squeue prints blanks
+        nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
+        output=output,
+        code=end.first.code if end.first else end.code,
+        restarts=parse_int(facts.get("Restarts", "")),
+        record=str(record or ""),
+        first=end.first,
+        advice=advise(job, facts, output, end.true_state, record) if has_failed or is_waiting else "",
+        submitted=read_submission(record).time,
+        runs=runs,
+        ranks=read_ranks(record, own or (job if "_" in job else "")),  # no rank has the number of a task
+        start=_time(facts, "StartTime") if is_waiting else "",
+        queued=_time(facts, "SubmitTime"),
+        began="" if is_waiting else _time(facts, "StartTime"),
+        ended=_time(facts, "EndTime") if end.kind == ENDED else "",
+        last_lines=read_last_lines(output, record, number or job, end.first) if has_failed else (),
+        partition=known_value(facts.get("Partition", "")),
+        account=known_value(facts.get("Account", "")),
+        time_limit=known_value(facts.get("TimeLimit", "")),
+        number=number,
+    )
+
+
+def _runs_of(record: Path | None, job: str, own: str) -> tuple[Run, ...]:
+    """Return the recorded runs of a job, or of one task of an array.
+
+    The tasks share a record, in which each has Slurm's own number. Once Slurm has forgotten a task, nothing tells that
+    number, so that no run in the record can be shown to be the task's.
+
+    Parameters
+    ----------
+    own
+        Slurm's own number of a task; empty for a job without tasks, and for a task that Slurm has forgotten.
+    """
+    if "_" in job and not own:
+        return ()
+    return tuple(run for run in read_runs(record) if own in ("", run.job))
+
+
+class _End(msgspec.Struct, frozen=True):
+    """The state of a job, and how it ended."""
+
+    state: str
+    """The state that Slurm or the record gives."""
+    kind: str
+    """``waiting``, ``running`` or ``ended``."""
+    true_state: str
+    """The state that the output shows: ranks may be killed for their memory in a job that is only FAILED."""
+    code: int | None
+    """Exit code of the job; 0 unless it ended, None if it is unknown."""
+    first: RankEnd | None
+    """The rank that failed first."""
+
+
+def _find_end(job: str, own: str, facts: dict[str, str], record: Path | None, output: str) -> _End:
+    """Find out the state of a job by Slurm, else by its record, and how it failed by the end of its output."""
+    last = last_run(_runs_of(record, job, own))
     state = facts.get("JobState") or _recorded_state(record, job, last, output)
     kind, _ = describe_state(state)
     tail = read_tail(output, LAST_BYTES) if kind == ENDED and state != "COMPLETED" else ""
     true = true_state(state, tail)
     code = _exit_code(facts, last, state, true) if kind == ENDED else 0
     first = _find_first(state, tail, record, own or job) if code else None
-    return JobFacts(
-        id=job,
-        state=state,
-        kind=kind,
-        meaning=describe_state(true)[1],
-        reason=facts.get("Reason", "").replace("_", " "),  # squeue prints blanks
-        nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
-        output=output,
-        code=first.code if first else code,
-        restarts=parse_int(facts.get("Restarts", "")),
-        record=str(record or ""),
-        first=first,
-        advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
-        submitted=read_submission(record).time,
-        runs=runs,
-        ranks=read_ranks(record, own or (job if "_" in job else "")),
-        start=_time(facts, "StartTime") if kind == WAITING else "",
-        queued=_time(facts, "SubmitTime"),
-        began=_time(facts, "StartTime") if kind != WAITING else "",
-        ended=_time(facts, "EndTime") if kind == ENDED else "",
-        last_lines=read_last_lines(output, record, number or job, first) if code else (),
-        partition=known_value(facts.get("Partition", "")),
-        account=known_value(facts.get("Account", "")),
-        time_limit=known_value(facts.get("TimeLimit", "")),
-        number=number,
-    )
+    return _End(state, kind, true, code, first)
 
 
 def _recorded_state(record: Path | None, job: str, last: Run | None, output: str) -> str:
@@ -374,50 +385,6 @@ def _exit_code(facts: dict[str, str], last: Run | None, state: str, true: str) -
     if last is None and true == "OUT_OF_MEMORY":
         return KILLED
     return exit_code_of_state(state, last.code if last else 0)
-
-
-def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
-    if describe_state(state)[0] == WAITING:
-        return advise_waiting(facts.get("Reason", ""), job)
-    return no_output(facts, output) or _advise_from_record(state, record)
-
-
-def _advise_after_smoke(session: Session, facts: JobFacts) -> str:
-    """Name the smoke run of a job that never started, because Slurm removes the job if that run fails."""
-    if (
-        facts.state not in {FORGOTTEN, "CANCELLED"}
-        or facts.runs
-        or "--smoke-first" not in read_command_line(facts.record)
-    ):
-        return ""
-    directives = tuple(map(str, read_plan(facts.record).get("directives", ())))
-    dependency = option_value(directives, "--dependency") or ""
-    is_removed = "--kill-on-invalid-dep=yes" in directives  # the smoke run itself does not have it
-    smoke = dependency.rpartition("afterok:")[2] if is_removed else ""
-    record = find_record(session, smoke) if smoke.isdigit() else None
-    last = last_run(read_runs(record))
-    if record is None or (last and last.code == 0):
-        return ""
-    if is_cancelled(record, smoke):
-        return f"its smoke run {smoke} was cancelled"
-    failed = f"its smoke run {smoke} failed: argosy why {smoke}"
-    return failed if last else f"it waited for its smoke run {smoke}: argosy jobs show {smoke}"
-
-
-def _advise_from_record(state: str, record: Path | None) -> str:
-    """Return the line of project file or script that requests too little, and how to continue from a checkpoint."""
-    try:
-        script = (record / SCRIPT).read_text(encoding="utf-8") if record else ""
-        sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    checkpoint = find_checkpoint(script)
-    again = (
-        f"to continue from {checkpoint}, if the program wrote it, launch the job again with the same --checkpoint"
-        if checkpoint
-        else ""
-    )
-    return "; ".join(filter(None, (advise_end(state, script, sources), again)))
 
 
 def describe_waiting(facts: JobFacts) -> str:

@@ -35,6 +35,9 @@ SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", 
 ENDS = "ends"
 """File of a record to which the script adds a line at the end of each run (``note_end``)."""
 
+FIRST = "first"
+"""File of a record: the rank that failed first in each run, by the script or by the launch of a run on this machine."""
+
 STARTED, END = "started.json", "end.json"
 """Files of the record of a run on this machine: its process, and its exit code."""
 
@@ -279,7 +282,7 @@ def read_first_output(record: Path | None) -> dict[tuple[str, int], int]:
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     """Return the rank that a job, or one task of an array, recorded as the first to fail in its last run."""
-    rows = [line.split() for line in _text(record, "first").splitlines()]
+    rows = [line.split() for line in _text(record, FIRST).splitlines()]
     whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
     runs = [run for run in read_runs(record) if job in ("", run.job)]
     if not whole or (runs and parse_int(whole[-1][1]) != runs[-1].restart):
@@ -287,6 +290,11 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     _, _, rank, host, code = whole[-1]
     number = parse_int(code.removeprefix("-"), 1)
     return RankEnd(parse_int(rank), host, exit_code(number, by_signal=code.startswith("-")))
+
+
+def write_first(record: Path, first: RankEnd) -> None:
+    """Write the rank that failed first in a run on this machine, in the form of the script of a job (``end.sh``)."""
+    write_text(record / FIRST, f"{record.name} 0 {first.rank} {first.host} {first.code}\n")
 
 
 def find_record(session: Session, job: str) -> Path | None:

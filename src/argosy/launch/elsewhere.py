@@ -174,7 +174,7 @@ def assume_container(
     reference = request.image
     signed = _not_verified(wanted, remote_image)
     if remote_image is not None and remote_image.argosy:
-        plan = plan_entry(plan_container(wanted, remote_image, host), wanted, reference, (site,))
+        plan = plan_entry(plan_container(wanted, remote_image, host), wanted, reference, lambda: (site,))
         return replace(plan, choices=(*plan.choices, *signed))
     fileless = fileless_image(reference, wanted.runtime)
     unfetched = "://" in reference and fileless is None
@@ -184,7 +184,7 @@ def assume_container(
     kind = ImageKind.SIF if path.endswith(".sif") else ImageKind.SQUASHFS
     image = remote_image or fileless or Image(_from_job_folder(path, request.options.chdir), kind, digest="", arch="")
     plan = plan_container(wanted, replace(image, packages=frozenset({"torch"})), host)
-    plan = plan_entry(plan, wanted, reference, (site,))
+    plan = plan_entry(plan, wanted, reference, lambda: (site,))
     assumed = (
         *_assumptions(path, image, request, site, fetched_first=unfetched),
         Choice("home and current folder", f"those of {site.name}", "instead of those of this machine", "assumed"),

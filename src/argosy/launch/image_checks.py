@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.memos import remember_text
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import remember_text
-from argosy.images.open import file_identity
+from argosy.images.part_digest import describe_part
 from argosy.images.torch_build import (
     ASK_TORCH,
     BACKENDS,
@@ -308,7 +308,7 @@ def _find_torch(image: Image, session: Session) -> Mapping[str, str]:
         return {}
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
-        memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
+        memo = session.paths.cache / "torch" / f"{describe_part(image.path, 0, 0).identity}{image.enter}"
     try:
         return parse_torch(remember_text(memo, lambda: _ask_torch(image, session)))
     except ArgosyError as error:

@@ -123,7 +123,8 @@ def doubtful_choices(choices: Iterable[Choice]) -> Iterator[str]:
     yield from (f"run first: {each.value} ({each.why})" for each in choices if each.mark is Mark.FIRST)
     for each in (choice for choice in choices if choice.mark is Mark.DOUBTFUL):
         equals = " " if each.label.startswith("--") else " = "
-        place = f" ({each.source})" * each.source.startswith("/")  # a default that the user may not know
+        is_of_file = each.source.startswith("/") or re.search(r":\d+$", each.source)
+        place = f" ({each.source})" if is_of_file else ""  # a default that the user may not know
         yield f"{each.label}{equals}{each.value}: {each.why}{place}"
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import Choice, ChoiceKey, Host
+from argosy.core.model import Choice, ChoiceKey, Host, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.launch.model import LaunchRequest, Wanted, as_pattern
-from argosy.recipes.job_options import one_line, with_defaults, with_job
+from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
 from argosy.recipes.user_config import KEYS, ConfigSetting, read_files, read_variables
@@ -83,10 +83,9 @@ def configured_settings(host: Host) -> dict[str, ConfigSetting]:
         from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
 
         project = read_project(path)
-        written = project.table.launch.given()
-        found |= {
-            key: ConfigSetting(key, one_line(value), project.where("launch", key)) for key, value in written.items()
-        }
+        site = read_variables(host.environment, ("site",))
+        written = with_defaults(project, {key: each.value for key, each in site.items()})["given"]
+        found |= {key: ConfigSetting(key, value, source) for key, (value, source) in written.items()}
     found |= read_variables(host.environment)
     found = read_files(host.environment, site=found["site"].value if "site" in found else "") | found
     return {key: found[key] for key in KEYS if key in found}
@@ -98,8 +97,8 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     Parameters
     ----------
     given
-        Options by name, with ``_`` for ``-`` (see `LaunchOptions`), ``image``, ``command``, and ``given``: the values
-        that come from the project file.
+        Options by name, with ``_`` for ``-`` (see `LaunchOptions`), ``image``, ``command``, ``given``: the values that
+        come from the project file, and ``unused``: choices for values of it that are for another site.
 
     Raises
     ------
@@ -117,6 +116,7 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
         wanted=_with_ranks_per_node(Wanted(**records["shape"]), options.get("ranks_per_node", 0)),
         options=JobOptions(**records["slurm"]),
         given=options.get("given", {}),
+        choices=options.get("unused", ()),
         container=parse_container(options, host.environment),
         **records["request"],
     )
@@ -183,21 +183,25 @@ NAMES = ("site", "mode", "launcher", "runtime", "partition")
 
 
 @contextmanager
-def locate_given_values(given: Mapping[str, tuple[str, str]]) -> Iterator[None]:
+def locate_given_values(request: LaunchRequest) -> Iterator[None]:
     """Add the file and line, or the variable, of each value that an error quotes and the user did not type.
 
-    Parameters
-    ----------
-    given
-        As for `with_sources`.
+    The same goes for a value of the project file that is for another site, if the error asks for its option.
     """
     try:
         yield
     except (UsageError, SiteError) as error:
-        for key, (value, source) in given.items():
+        lines = [error.evidence]
+        for key, (value, source) in request.given.items():
             quoted = key in NAMES and re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", error.what)
             if quoted and source not in error.evidence:
-                error.evidence = "\n".join(filter(None, (error.evidence, f"{source}: {key} = {value}")))
+                lines.append(f"{source}: {key} = {value}")
+        lines += (
+            f"{choice.source}: {choice.key} = {choice.value}: {choice.why}"
+            for choice in request.choices
+            if choice.mark is Mark.UNUSED and option_name(choice.key.rpartition(" ")[2]) in error.what.split()
+        )
+        error.evidence = "\n".join(filter(None, lines))
         raise
 
 

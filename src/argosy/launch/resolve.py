@@ -86,7 +86,7 @@ def prepare_launch(
     remote_image: Image | None = None,
 ) -> LaunchPlan:
     """Resolve and plan a launch; parameters and errors as `resolve_launch` and `plan_launch`."""
-    with locate_given_values(request.given):
+    with locate_given_values(request):
         context = resolve_launch(
             request, session, profile=profile, purpose=purpose, record=record, remote_image=remote_image
         )

@@ -21,7 +21,7 @@ from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.command_files import write_command_files
-from argosy.jobs.first_failure import find_first_failure
+from argosy.jobs.first_failure import RankEnd, find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
@@ -38,6 +38,7 @@ from argosy.jobs.record import (
     new_submission,
     record_job,
     recording_command,
+    write_first,
     write_submission,
 )
 from argosy.launch.chains import refuse_shared_checkpoint
@@ -109,11 +110,11 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         else:
             _write_process(folder)
     command = Command(("bash" if plan.is_job else "sh", str(folder / SCRIPT)), env=dict(session.host.environment))
-    code = _run_script(command, session, by_first_failure=plan.is_job)
-    try:
-        write_text(folder / END, json.dumps({"code": code}) + "\n")
-    except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
-        session.reporter.note(f"the end of the run cannot be written to its record: {error}")
+    code, first = _run_script(command, session, reads_errors=plan.is_job or bool(plan.logs))
+    if first and plan.is_job:  # srun's own code is the highest of all ranks, often the 143 of a rank that it ended
+        session.reporter.note(first.text)
+        code = first.code
+    _write_end(folder, session, code, None if plan.is_job else first)
     if code and plan.logs and is_full(Path(plan.logs)):
         session.reporter.note(f"the disk of {plan.logs} is full: the logs are incomplete; free some space")
     if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
@@ -122,17 +123,17 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
     return Launched(code, "", str(folder))
 
 
-def _run_script(command: Command, session: Session, *, by_first_failure: bool) -> int:
-    """Run a script on this machine and return its exit code.
+def _run_script(command: Command, session: Session, *, reads_errors: bool) -> tuple[int, RankEnd | None]:
+    """Run a script on this machine; return its exit code, and the rank that failed first if its messages name it.
 
     Parameters
     ----------
-    by_first_failure
-        Whether to return the code of the rank that failed first, if the output shows it.  srun's own code is the
-        highest of all ranks, so the 143 of the ranks that srun ended would hide it.
+    reads_errors
+        Whether the standard error may be a pipe, in which the messages of the launcher are found.  Without --log-dir,
+        the ranks of a run on this machine write to it, and a program may look for a terminal there.
     """
-    if not by_first_failure:
-        return session.runner.run_foreground(command)
+    if not reads_errors:
+        return session.runner.run_foreground(command), None
     last = bytearray()
 
     def store(block: bytes) -> None:
@@ -140,10 +141,17 @@ def _run_script(command: Command, session: Session, *, by_first_failure: bool) -
         del last[:-LAST_BYTES]
 
     code = session.runner.run_foreground(command, store)
-    first = find_first_failure(last.decode(errors="replace")) if code else None
-    if first:
-        session.reporter.note(first.text)
-    return first.code if first else code
+    return code, find_first_failure(last.decode(errors="replace")) if code else None
+
+
+def _write_end(folder: Path, session: Session, code: int, first: RankEnd | None) -> None:
+    """Write the exit code of a run into its record, and the rank that failed first if it is known."""
+    try:
+        if first:
+            write_first(folder, replace(first, host=session.host.hostname))
+        write_text(folder / END, json.dumps({"code": code}) + "\n")
+    except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
+        session.reporter.note(f"the end of the run cannot be written to its record: {error}")
 
 
 def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) -> Launched:

@@ -22,7 +22,9 @@ from argosy.core.session import RUNS, Session
 from argosy.core.shell import join, quote
 from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
 from argosy.core.store import work_folder
+from argosy.images.catalog import IMAGE_SUFFIXES, PROJECT_FOLDER, parse_catalog_name
 from argosy.images.open import OpenedImage
+from argosy.images.remote_catalog import find_remote_image
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
@@ -34,8 +36,10 @@ from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
 from argosy.launch.submit import Launched, launch, output_folders, write_record
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
+from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch
 from argosy.slurm.sbatch import option_value, parse_job_id
 
@@ -104,7 +108,7 @@ def probe_remote(session: Session, remote: Remote) -> RemoteSite:
 def _prepare_by_ssh(
     request: LaunchRequest, session: Session, remote_site: RemoteSite, *, record: str = ""
 ) -> LaunchPlan:
-    """Plan a launch for the site there, with the profiles and files of this machine.
+    """Plan a launch for the site there, with the profiles and files of this machine; its paths become those there.
 
     Raises
     ------
@@ -120,7 +124,10 @@ def _prepare_by_ssh(
             f"--ssh submits to Slurm, which the site {site.name} does not have",
             hint="select the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
-    opened = _look_at_image(request.image, remote_site, session)
+    typed, request = request.image, with_remote_paths(request, session.host.cwd, remote_site.cwd)
+    opened = _look_at_image(typed, request.image, site, remote_site, session)
+    if opened:
+        request = replace(request, image=opened.image.path)
     keys = request.container.signed_by or site.images.signed_by
     if keys and record:
         sif = opened.sif if opened else None
@@ -141,7 +148,7 @@ def _prepare_by_ssh(
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
     """Return the plan that would be submitted; nothing is written."""
     remote_site = probe_remote(session, remote)
-    return _prepare_by_ssh(with_remote_paths(request, session.host.cwd, remote_site.cwd), session, remote_site)
+    return _prepare_by_ssh(request, session, remote_site)
 
 
 def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
@@ -153,7 +160,6 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
         As `_prepare_by_ssh`; or with Slurm's message if it refuses the job.
     """
     remote_site = probe_remote(session, remote)
-    request = with_remote_paths(request, session.host.cwd, remote_site.cwd)
     folder = new_record_folder(session)
     record = str(PurePosixPath(remote_site.state, RUNS, folder.name))
     plan = _prepare_by_ssh(request, session, remote_site, record=record)
@@ -163,7 +169,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
         session.reporter.note(line)
     write_record(plan, folder, session)
     try:
-        reply = run_text(remote_site.runner, "".join(_submission(plan, request, remote_site, folder, record)))
+        reply = run_text(remote_site.runner, "".join(_submission(plan, remote_site, folder, record)))
     except Interrupted as stopped:
         raise Stopped(
             stopped.signal_number,
@@ -214,9 +220,7 @@ def launch_after_smoke(request: LaunchRequest, session: Session, remote: Remote 
     return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
 
 
-def _submission(
-    plan: LaunchPlan, request: LaunchRequest, remote_site: RemoteSite, folder: Path, record: str
-) -> Iterator[str]:
+def _submission(plan: LaunchPlan, remote_site: RemoteSite, folder: Path, record: str) -> Iterator[str]:
     """Render the shell script that writes the record at the site and submits the job."""
     chdir = option_value(plan.directives, "--chdir")
     if chdir:
@@ -224,8 +228,8 @@ def _submission(
         yield f"if [ ! -d {quote(chdir)} ]\nthen\n    echo {message} >&2\n    exit 1\nfi\n"
     folders = [str(each) for each in output_folders(plan, remote_site.host.person.name)]
     yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
-    if folders or request.logs:
-        yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
+    if folders or plan.logs:
+        yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (plan.logs,))))} || exit 1\n"
     for name in (SCRIPT, ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
         if (folder / name).is_file():
             yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
@@ -267,23 +271,36 @@ def remote_path(path: str, here: str, remote_site: str) -> str:
     return str(PurePosixPath(remote_site, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def _look_at_image(reference: str, remote_site: RemoteSite, session: Session) -> OpenedImage | None:
-    """Read an image at the site, from its first bytes and its lock; return None if the reference is not a path.
+def _look_at_image(typed: str, path: str, site: Site, remote_site: RemoteSite, session: Session) -> OpenedImage | None:
+    """Read an image at the site, from its first bytes and its lock; return None if the text is not a path or a name.
+
+    Parameters
+    ----------
+    typed
+        The image as the user typed it, which may be a name in the catalog of the site.
+    path
+        The file there that it means as a path.
 
     Raises
     ------
     UsageError, ImageError
         If the file does not exist, or is not an image.
     """
-    if "://" in reference or reference.startswith(BARE_PREFIX):
+    if "://" in typed or typed.startswith(BARE_PREFIX):
         return None
-    size = run_text(remote_site.runner, f"[ ! -f {quote(reference)} ] || wc -c < {quote(reference)}").stdout.strip()
-    pure = PurePosixPath(reference)
-    if not size:
+    own = (str(PurePosixPath(remote_site.cwd, PROJECT_FOLDER)),) * Path(session.host.cwd, PROJECT_FILE).is_file()
+    found = find_remote_image(remote_site.runner, typed, path, (*own, *site.images.folders))
+    if found is None:
+        is_name = parse_catalog_name(typed) and not typed.endswith(IMAGE_SUFFIXES)
+        pure = PurePosixPath(path)
         raise UsageError(
-            f"cannot find the image {reference} at {remote_site.name}",
+            f"cannot find the image {path} at {remote_site.name}",
+            evidence=f"the catalog there does not have the name {typed}, either" if is_name else "",
             hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{remote_site.name}:{pure.parent}')}",
         )
+    file, size = found
+    if file != path:
+        session.reporter.note(f"{typed} is {file}")
     with work_folder(session.work_parent()) as work:
-        opened = open_remote(remote_site.runner, f"{remote_site.name}:{reference}", reference, int(size), work)
-    return replace(opened, image=replace(opened.image, path=reference))
+        opened = open_remote(remote_site.runner, f"{remote_site.name}:{file}", file, size, work)
+    return replace(opened, image=replace(opened.image, path=file))

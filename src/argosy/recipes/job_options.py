@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from argosy.core.errors import UsageError
+from argosy.core.model import Choice, Mark
 from argosy.core.suggest import did_you_mean
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import is_list, plain_values, types
+from argosy.recipes.user_config import is_same_site
 
 if TYPE_CHECKING:
     from argosy.recipes.project_file import Project  # most folders have no project file
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kind) and name != "signed_by")
 """Options that may be repeated: values of the project file come first; ``signed_by`` is replaced instead."""
 
+
+OF_SITE = ("account", "partition", "qos", "constraint", "reservation", "mode", "gpu_type", "nodelist", "exclude")
+"""Options whose values are names of one site: at another one, they mean nothing, or something else."""
 
 OF_GPUS = ("gpus", "gpus_per_node", "gpu_type", "mem_per_gpu")
 
@@ -45,17 +50,47 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def _join(project: Project, options: Mapping[str, Any], job: str) -> dict[str, Any]:
-    """Join the tables of the file with given options; ``given`` has value and place of each that the file sets."""
+    """Join the tables of the file with given options.
+
+    ``given`` has value and place of each option that the file sets, ``unused`` a choice for each name of another site.
+    """
     options = plain_values(options, LaunchOptions)
-    usual = _table_options(project.table.launch.given(), options)
-    own = _table_options(project.table.job[job].given(), options) if job else {}
-    words = usual | own
-    places = {key: project.where("job", job, key) if key in own else project.where("launch", key) for key in words}
-    given = {key: (one_line(words[key]), places[key]) for key in words if key not in options and key not in LISTS}
+    tables: dict[tuple[str, ...], dict[str, Any]] = {("launch",): _table_options(project.table.launch.given(), options)}
+    if job:
+        tables["job", job] = _table_options(project.table.job[job].given(), options)
+    words, places, unused = _join_tables(project, tables, options)
+    given = {key: (_one_line(words[key]), places[key]) for key in words if key not in options and key not in LISTS}
     pairs = (text.partition("=") for text in words.get("env", ()))  # other lists appear unchanged in the script
     given |= {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
     lists = {key: (*words.get(key, ()), *options.get(key, ())) for key in LISTS}
-    return words | options | lists | {"given": given}
+    return words | options | lists | {"given": given, "unused": unused}
+
+
+def _join_tables(
+    project: Project, tables: Mapping[tuple[str, ...], Mapping[str, Any]], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str], tuple[Choice, ...]]:
+    """Join tables of the file, of which later ones take precedence: values, their places, and names that do not count.
+
+    A partition, an account and other names are those of the site of their table, which is its own ``site`` or that of
+    the table before it. They do not count if the launch has another site; without any site in the file, they do.
+    """
+    words: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    unused: list[Choice] = []
+    own = why = ""
+    sites = [table["site"] for table in tables.values() if "site" in table]
+    chosen = str(options.get("site") or (sites[-1] if sites else ""))
+    for path, table in tables.items():
+        if "site" in table:
+            own, why = table["site"], f"not used: for the site {table['site']} ({project.where(*path, 'site')})"
+        for key, value in table.items():
+            place = project.where(*path, key)
+            if key not in OF_SITE or not own or is_same_site(own, chosen):
+                words[key], places[key] = value, place
+            elif key not in options:
+                row = Choice(f"[{'.'.join(path)}] {key}", _one_line(value), why, place, mark=Mark.UNUSED)
+                unused.append(row)
+    return words, places, tuple(unused)
 
 
 def _table_options(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +99,7 @@ def _table_options(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict
     return {key: value for key, value in plain_values(table, LaunchOptions).items() if key not in dropped}
 
 
-def one_line(value: object) -> str:
+def _one_line(value: object) -> str:
     """Return the value of an option as one line of text: lists with blanks, true as ``yes``."""
     if value is True:
         return "yes"

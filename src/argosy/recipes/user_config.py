@@ -95,9 +95,14 @@ def read_files(
 
 
 def _is_for(file: Mapping[str, ConfigSetting], site: str) -> bool:
-    """Return whether a file names this site, which can be given by its name or its path, or none."""
+    """Return whether a file names this site, or none."""
     own = file["site"].value if "site" in file else ""
-    return not own or own == site or Path(own).name.removesuffix(".toml") == Path(site).name.removesuffix(".toml")
+    return not own or is_same_site(own, site)
+
+
+def is_same_site(one: str, other: str) -> bool:
+    """Return whether two texts mean the same site: its name, or the path of its profile."""
+    return Path(one).name.removesuffix(".toml") == Path(other).name.removesuffix(".toml")
 
 
 def _refuse_other_choices(found: Mapping[str, ConfigSetting]) -> None:

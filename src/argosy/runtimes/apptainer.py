@@ -64,6 +64,7 @@ TRAITS = Traits(
     caller="all, except those that refer to host software; the image's own values win",
     node_binds=True,
     overlays=True,
+    sees_cwd=True,
 )
 
 

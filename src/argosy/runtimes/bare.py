@@ -19,6 +19,7 @@ TRAITS = Traits(
     images=frozenset({ImageKind.HOST}),
     caller="all, including PATH and LD_LIBRARY_PATH",
     node_binds=True,
+    sees_cwd=True,
     unlike="nothing is isolated or read-only",
 )
 

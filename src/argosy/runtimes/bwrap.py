@@ -10,7 +10,7 @@ Three sh programs enter the container; each takes all values as arguments::
 
     unshare ── sh JOIN ──┬─ mounts: tmpfs, overlay of the trees           (private mount namespace)
                          ├─ bwrap … sh HOLD    builds the container, reports its process id, waits
-                         └─ exec nsenter ── sh ENTER ── exec the program  (HOLD and bwrap end here)
+                         └─ exec nsenter ── sh ENTER_PROGRAM ── exec the program  (HOLD and bwrap end here)
 
 The process that the caller started becomes the program. bubblewrap itself always forks and forwards no signals
 (``monitor_child`` in bubblewrap.c): a SIGUSR1 from Slurm would kill the monitor and with it the program. With these
@@ -49,10 +49,10 @@ JOIN = read_function(SCRIPTS / "bwrap_join.sh", "join_container", {"DEFAULT_PATH
 """Outside, in a private mount namespace: mount the overlay, let bubblewrap build the container, enter it."""
 
 HOLD = read_function(SCRIPTS / "bwrap_hold.sh", "hold_container")
-"""Inside: report that the container is complete, and keep it until ENTER runs in it."""
+"""Inside: report that the container is complete, and keep it until ENTER_PROGRAM runs in it."""
 
 ENTER_IMAGE = read_function(SCRIPTS / "enter_image.sh", "enter_image", {"DEFAULT_PATH": DEFAULT_PATH})
-ENTER = ShellFunction("enter_container", read_function(SCRIPTS / "bwrap_enter.sh", "") + ENTER_IMAGE)
+ENTER_PROGRAM = ShellFunction("enter_container", read_function(SCRIPTS / "bwrap_enter.sh", "") + ENTER_IMAGE)
 """Inside: read the image's environment as Apptainer does, set the plan's variables, become the program."""
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
@@ -68,6 +68,9 @@ TRAITS = Traits(
     unpacks=True,
     skips_binds=True,
     overlays=True,
+    layer="overlay",
+    sees_cwd=True,
+    driver="mounted by CDI specification or device nodes",
 )
 
 
@@ -111,7 +114,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
             *(_identity_lines(person) if namespaced else ("", "")),
             "\n".join(_parents(entry)),
             "\n".join(filter(NAME.match, entry.drop)),
-            ENTER,
+            ENTER_PROGRAM,
             entry.workdir or (entry.person.home if entry.contain else ""),
             entry.dev,
             *(str(len(entry.trees)), *entry.trees),

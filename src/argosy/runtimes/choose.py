@@ -75,7 +75,7 @@ def gpu_at_sites(asked: GpuMode, runtime: str, sites: Iterable[Site]) -> GpuMode
     return GpuMode.NONE if ways == {GpuMode.NONE.value} else asked
 
 
-def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choice]:
+def choose_attach(image: Image, host: Host, runtime: Runtime) -> tuple[Attach, Choice]:
     """Choose how the layer is attached to the base: as overlay, unless the runtime would skip the overlay partition.
 
     Raises
@@ -86,21 +86,22 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
     one = image.kind is ImageKind.TREE or (image.layer_offset < 0 and not _is_unpacked_apart(image, runtime))
     if one:
         return Attach.FLAT, _attach(Attach.FLAT, "the image has no separate layer", "image")
-    if runtime == "podman":
+    if runtime.traits.layer == "bind":
         return _bound(image, "the unpacked layer is mounted on /opt/argosy", "machine")
-    if runtime == "bwrap":
+    if runtime.traits.layer == "overlay":
         return Attach.OVERLAY, _attach(Attach.OVERLAY, "an overlay of base and layer is mounted first", "machine")
     name = _skipper(host.environment)
     if name:
         return _bound(image, f"{name} is set, which skips the overlay partition", "environment")
     if host.overlay == "no":
-        return _bound(image, f"{runtime}'s configuration skips overlay partitions", "machine")
+        return _bound(image, f"{runtime.name}'s configuration skips overlay partitions", "machine")
     return Attach.OVERLAY, _attach(Attach.OVERLAY, "the image's overlay partition is mounted over its base", "machine")
 
 
-def _is_unpacked_apart(image: Image, runtime: str) -> bool:
+def _is_unpacked_apart(image: Image, runtime: Runtime) -> bool:
     """Return whether a runtime unpacks base and layer of a flat image apart, so that images share their base's tree."""
-    return len(image.base_spans) > 1 and (runtime == "bwrap" or (runtime == "podman" and not image.system))
+    layer = runtime.traits.layer
+    return len(image.base_spans) > 1 and (layer == "overlay" or (layer == "bind" and not image.system))
 
 
 def one_partition(image: str) -> str:

@@ -14,7 +14,7 @@ from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
 from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.runtimes.container_plan import SYSTEM, lies_below
-from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY
+from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, load_runtime
 
 BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
 """Commands of the shell that people begin a command line with, although they are not programs."""
@@ -70,8 +70,9 @@ def refuse_missing_variable_binds(environment: Mapping[str, str]) -> None:
             )
 
 
-MOUNT_FOLDER = frozenset({"", "apptainer", "singularity", "bwrap", "bare"})
-"""Runtimes whose containers see the host's current directory; empty means the default, which is one of them."""
+def _sees_cwd(runtime: str) -> bool:
+    """Return whether containers of a runtime show the current directory; those chosen without ``--runtime`` do."""
+    return not runtime or load_runtime(runtime).traits.sees_cwd
 
 
 def refuse_missing_program(
@@ -96,7 +97,7 @@ def refuse_missing_program(
     path = Path(os.path.normpath(Path(host.cwd, program)))
     if not program or request.contain or request.workdir or is_bound_from_elsewhere(path, request.binds):
         return
-    if at_nodes and (request.runtime not in MOUNT_FOLDER or any(map(path.is_relative_to, TEMPORARY))):
+    if at_nodes and (not _sees_cwd(request.runtime) or any(map(path.is_relative_to, TEMPORARY))):
         return
     shared = [folder for folder in (host.cwd, host.person.home, *TEMPORARY) if folder not in {"", "/"}]
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):

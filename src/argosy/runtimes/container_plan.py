@@ -79,8 +79,8 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     """
     refuse_other_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
-    attach, why_attach = choose_attach(image, host, runtime.name)
-    gpu, why_gpu = choose_gpu_mode(request.gpu, host, runtime.name)
+    attach, why_attach = choose_attach(image, host, runtime)
+    gpu, why_gpu = choose_gpu_mode(request.gpu, host, runtime.traits.driver or f"{runtime.name} finds the driver")
     is_bare = image.kind is ImageKind.HOST
     here = "/" if request.contain else host.cwd
     workdir = os.path.join(here, request.workdir) if request.workdir else here  # noqa: PTH118 - text alone

@@ -6,6 +6,8 @@ A folder of the project takes the changes, and the image file stays unchanged. T
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +25,6 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv
 from argosy.core.store import write_text
-from argosy.images.open import file_identity
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.container_plan import ContainerPlan
@@ -236,7 +237,17 @@ def _refuse(owner: Owner) -> None:
 
 def _short(image: Image) -> str:
     """Return a short name of an image: from its content digest if it has one, else from its file."""
-    return (image.digest.removeprefix("sha256:") or file_identity(image))[:SHORT]
+    return (image.digest.removeprefix("sha256:") or _hash_facts(Path(image.path)))[:SHORT]
+
+
+def _hash_facts(file: Path) -> str:
+    """Return a digest of the path, size and mtime of a file.
+
+    The ctime is left out: it changes with a new hard link, after which users would not find their packages.
+    """
+    status = file.stat()
+    facts = [str(file.resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 class Installed(msgspec.Struct, frozen=True):

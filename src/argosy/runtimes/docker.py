@@ -58,6 +58,8 @@ TRAITS = Traits(
     unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
     store=f"{DAEMON}NAME",
     host_mpi=False,
+    hint_for_files="argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
+    "then pass docker-daemon:NAME",
 )
 
 

@@ -25,7 +25,7 @@ from argosy.runtimes.runtime import (
 )
 
 START = read_function(SCRIPTS / "enroot_start.sh", "start_enroot", PASSED_PATTERNS)
-ENTER = read_function(SCRIPTS / "enroot_enter.sh", "enter_enroot")
+ENTER_PROGRAM = read_function(SCRIPTS / "enroot_enter.sh", "enter_enroot")
 
 HOOKS_READ = ("NVIDIA_", "MELLANOX_")
 """Prefixes of variables that enroot's hooks read. enroot strips quotes from values and ends them at line breaks, so
@@ -78,7 +78,7 @@ class Enroot(msgspec.Struct, frozen=True):
             *(word for mount in _mounts(entry) for word in ("--mount", mount)),
             *(word for variable in by_name for word in ("--env", env_value(variable))),
             *entry.options,
-            *("--", entry.image.path, "/bin/sh", "-c", ENTER, "argosy-enter", folder),
+            *("--", entry.image.path, "/bin/sh", "-c", ENTER_PROGRAM, "argosy-enter", folder),
             *(*map(assignment, inside), "--"),
             *with_image_environment(entry, command, hint=LAYER_HINT),
         )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
@@ -25,9 +26,9 @@ from argosy.core.shell import literal_argv
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
-from argosy.images.find import open_named, open_version
+from argosy.images.find import open_reference, open_version
 from argosy.images.flat import FlatLayer, base_source, layer_source
-from argosy.images.open import GO_ARCH, OpenedImage, refuse_layer
+from argosy.images.open import OpenedImage, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
 from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
@@ -45,9 +46,12 @@ from argosy.runtimes.container_plan import (
 from argosy.runtimes.runtime import FILES
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import ENTER
+from argosy.sites.profile_parts import ENTER_PHRASES
 
-ROOT_KEY = "root"
+ROOT_FOLDER = "root"
+"""Name of the folder with the files of an unpacked tree."""
+
+FindSites = Callable[[], Iterable[Site]]
 
 
 def open_container(
@@ -79,7 +83,7 @@ def open_container(
     Raises
     ------
     ArgosyError
-        See `open_named` and `plan_container`.
+        See `open_reference` and `plan_container`.
     """
     host = job_host or session.host
     named = fileless_image(reference, request.runtime)
@@ -90,14 +94,16 @@ def open_container(
     wanted = replace(request, binds=(*plan_command_binds(command, request, host), *request.binds))
     host = _with_links(host, wanted)
     session = replace(session, host=replace(session.host, arch=host.arch))
+    sites: FindSites = (lambda: (site,)) if site else partial(sites_here, session.host)
     if named is not None:
-        return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
-    opened = (open_version if for_job else open_named)(reference, with_images_of(site, session))
+        plan = _drop_missing_binds(plan_container(wanted, _read_edf(named), host))
+        return plan_entry(plan, request, reference, sites)
+    opened = (open_version if for_job else open_reference)(reference, with_images_of(site, session))
     refuse_layer(opened, session)
-    plan = _present(_planned(wanted, opened.image, _running(opened.image, host), site))
-    plan = _entered(plan, request, reference, session, site)
+    plan = _plan_with_site_gpu(wanted, opened.image, _with_emulator(opened.image, host), site)
+    plan = plan_entry(_drop_missing_binds(plan), request, reference, sites)
     if request.signed_by:
-        plan = replace(plan, choices=(*plan.choices, _signed(request, opened, session, dry=dry)))
+        plan = replace(plan, choices=(*plan.choices, _verify_signature(request, opened, session, dry=dry)))
     if not plan.runtime.traits.unpacks:
         return plan
     scratch = session.paths.cache / "mount"
@@ -111,7 +117,7 @@ def open_container(
     return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
 
 
-def _planned(request: ContainerRequest, image: Image, host: Host, site: Site | None) -> ContainerPlan:
+def _plan_with_site_gpu(request: ContainerRequest, image: Image, host: Host, site: Site | None) -> ContainerPlan:
     """Plan a container; on a node with GPUs, the profile of this machine's site decides whether it gets an option."""
     with suggesting_module(host):
         plan = plan_container(request, image, host)
@@ -121,15 +127,6 @@ def _planned(request: ContainerRequest, image: Image, host: Host, site: Site | N
     return plan if gpu is request.gpu else plan_container(replace(request, gpu=gpu), image, host)
 
 
-def _entered(
-    plan: ContainerPlan, request: ContainerRequest, reference: str, session: Session, site: Site | None
-) -> ContainerPlan:
-    """Choose how programs start in the image; profiles are read only for an image that Argosy did not build."""
-    if plan.entry.image.argosy and not request.enter:
-        return plan
-    return plan_entry(plan, request, reference, (site,) if site else sites_here(session.host))
-
-
 def _with_links(host: Host, request: ContainerRequest) -> Host:
     """Return the host with the symbolic links in the paths of mounted folders."""
     asked = [os.path.join(host.cwd, bind.target) for bind in request.binds]  # noqa: PTH118 - text alone
@@ -137,9 +134,9 @@ def _with_links(host: Host, request: ContainerRequest) -> Host:
     return replace(host, links=read_links([host.person.home, host.cwd, *named, *asked]))
 
 
-def _running(image: Image, host: Host) -> Host:
+def _with_emulator(image: Image, host: Host) -> Host:
     """Return the host with the emulated architecture, if an emulator runs the image's programs."""
-    if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
+    if image.arch in {"", go_arch(host.target)}:
         return host
     from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - only for foreign images
 
@@ -164,7 +161,7 @@ def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
     )
 
 
-def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *, dry: bool) -> Choice:
+def _verify_signature(request: ContainerRequest, opened: OpenedImage, session: Session, *, dry: bool) -> Choice:
     """Verify the signature of an image and return the signer; a dry run only returns the accepted signers."""
     if dry:
         return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
@@ -175,7 +172,7 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
     return Choice(ChoiceKey.SIGNED_BY, signer.fingerprint, f"verified; {signer.name}", "option")
 
 
-def _present(plan: ContainerPlan) -> ContainerPlan:
+def _drop_missing_binds(plan: ContainerPlan) -> ContainerPlan:
     """Remove mounts of missing paths: optional ones, such as a TMPDIR that another session removed, and the home.
 
     Service accounts may have a home that does not exist, or that is not a folder (``/nonexistent``, ``/dev/null``).
@@ -190,7 +187,7 @@ def _present(plan: ContainerPlan) -> ContainerPlan:
     return without_binds(plan, missing)
 
 
-def _checked(image: Image) -> Image:
+def _read_edf(image: Image) -> Image:
     """Parse an existing EDF, so that its errors are reported before a job starts."""
     path = parse_path(image.path).absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
@@ -204,7 +201,7 @@ def _checked(image: Image) -> Image:
 def _tree_paths(parts: list[_Part], session: Session) -> tuple[str, ...]:
     """Return the paths of unpacked trees, whether they exist or not."""
     names = [tree_name(part.key(session, dry=True)) for part in parts]
-    return tuple(str(session.paths.cache / "trees" / name / ROOT_KEY) for name in names)
+    return tuple(str(session.paths.cache / "trees" / name / ROOT_FOLDER) for name in names)
 
 
 def _unpack(parts: list[_Part], session: Session) -> tuple[str, ...]:
@@ -293,7 +290,7 @@ def with_shell(plan: ContainerPlan) -> ContainerPlan:
     return replace(plan, entry=replace(plan.entry, interactive=True))
 
 
-def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, sites: Iterable[Site]) -> ContainerPlan:
+def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, sites: FindSites) -> ContainerPlan:
     """Return the plan with the way in which programs start in its image: the requested one, else the site's.
 
     Images that Argosy built set their own environment, so the profile of a site is not asked about them.
@@ -303,7 +300,7 @@ def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, s
     reference
         The image, as the user gave it.
     sites
-        The sites whose profiles may contain the image.
+        Returns the sites whose profiles may contain the image; called only if they decide.
     """
     image = plan.entry.image
     if image.kind is ImageKind.HOST or (image.argosy and not request.enter):
@@ -320,15 +317,13 @@ def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, s
     return plan
 
 
-def _modes(
-    request: ContainerRequest, image: Image, reference: str, sites: Iterable[Site]
-) -> Iterator[tuple[str, str, str]]:
+def _modes(request: ContainerRequest, image: Image, reference: str, sites: FindSites) -> Iterator[tuple[str, str, str]]:
     """Yield mode, source and reason, the first choice first."""
     if request.enter:
         yield request.enter, "option", "requested"
-    for site in sites:
+    for site in sites():
         if mode := _mode_at(site, {reference, image.path}):
-            yield mode, f"site {site.name}", f"an image of the site, {ENTER[mode]}"
+            yield mode, f"site {site.name}", f"an image of the site, {ENTER_PHRASES[mode]}"
 
 
 def _mode_at(site: Site, names: set[str]) -> str:

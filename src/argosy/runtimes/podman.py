@@ -59,6 +59,7 @@ TRAITS = Traits(
     unlike="memory locking and stack have the caller's limits",
     unpacks=True,
     host_mpi=False,
+    layer="bind",
 )
 
 

@@ -61,7 +61,7 @@ WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "-p", "--d
 FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 """Keys of ``[launch]`` in a project file that also apply to containers on this machine; the others are for nodes."""
 
-NOTES = "notes"
+SHOWN_NOTES = "notes"
 """Folder of Argosy's state with one empty file for each note that is shown only once."""
 
 
@@ -252,7 +252,7 @@ def note_dropped(request: ContainerRequest, session: Session) -> None:
     passed = request.runtime == "bare" or any(variable.name == "PYTHONPATH" for variable in request.variables)
     if not value or passed:
         return
-    marker = session.paths.state / NOTES / hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]
+    marker = session.paths.state / SHOWN_NOTES / hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]
     if marker.exists():
         return
     session.reporter.note(f"PYTHONPATH={value} does not enter the container; to pass it: --env PYTHONPATH")

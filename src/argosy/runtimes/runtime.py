@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -102,6 +102,15 @@ class Traits(msgspec.Struct, frozen=True):
     """Whether it has an option for mounts that are skipped if the host does not have the path."""
     overlays: bool = False
     """Whether it supports a writable overlay on an image (``--dev``)."""
+    layer: Literal["partition", "overlay", "bind"] = "partition"
+    """How the layer of an image gets over its base: the runtime mounts the overlay partition of the file; Argosy mounts
+    an overlay of both unpacked trees; or Argosy mounts the folder of the unpacked layer."""
+    sees_cwd: bool = False
+    """Whether its containers show the host's current directory."""
+    driver: str = ""
+    """Text: where the GPU driver comes from; empty if the runtime finds it."""
+    hint_for_files: str = ""
+    """The hint for an image file that it does not start; empty for the general one."""
 
 
 class Runtime(Protocol):
@@ -240,12 +249,7 @@ def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, st
     if ImageKind.SQUASHFS in images:
         hint = f"convert it: {export_squashfs(path)}"
     elif ImageKind.REGISTRY in images and kind in FILES:
-        hint = "push the image to a registry and pass docker://…"
-        if runtime.name == "docker":
-            hint = (
-                "argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
-                "then pass docker-daemon:NAME"
-            )
+        hint = runtime.traits.hint_for_files or "push the image to a registry and pass docker://…"
     return f"{path} is {KIND_NAMES[kind]}, but {runtime.name} starts only {accepted}", hint
 
 

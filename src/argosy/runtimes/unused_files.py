@@ -15,7 +15,7 @@ from argosy.core.process import Command, find_program, run_checked
 from argosy.core.session import Session
 from argosy.core.shell import render_command
 from argosy.core.store import work_folder
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.squashfs.pack import parse_whiteouts
 from argosy.runtimes.run import RunRequest, prepare_run
@@ -91,7 +91,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
             "cannot trace the command: strace is not installed",
             hint="apt-get install strace, or use a machine that has it",
         )
-    path = find_image(name, session)
+    path = fetch_or_find_image(name, session)
     files, links = _list_image(inspect_squashfs(open_image(path), session).image, session)
     runtime = "bwrap" if "bwrap" in session.host.programs else ""
     request = RunRequest(name, ("/bin/sh", "-c", 'exec "$@"', MARK, *command), ContainerRequest(runtime=runtime))
@@ -136,8 +136,8 @@ def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[st
             files = {path: size for path, size in files.items() if not f"{path}/".startswith(f"{gone}/")}
         for kind, size, path in parse_listing(listing):
             if kind == "l":
-                there, _, target = path.partition(" -> ")
-                links[there] = target
+                link, _, target = path.partition(" -> ")
+                links[link] = target
             else:
                 files[path] = size
     return files, links

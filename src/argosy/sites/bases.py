@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import ENTER, SiteBase
+from argosy.sites.profile_parts import ENTER_PHRASES, SiteBase
 from argosy.sites.read import read_site, site_names
 from argosy.sites.software import Images
 
@@ -22,7 +22,7 @@ def _describe_base(base: SiteBase) -> str:
     known = [text for text in versions if not text.endswith(" ")]
     others = [name for name in base.holds if not getattr(base, name, "")]
     contents = [*known, *others, *([f"its own conda in {base.conda}"] if base.conda else [])]
-    return "; ".join(filter(None, (", ".join(contents), ENTER[base.enter])))
+    return "; ".join(filter(None, (", ".join(contents), ENTER_PHRASES[base.enter])))
 
 
 def bases_with(images: Images, wanted: Requirement) -> tuple[SiteBase, ...]:

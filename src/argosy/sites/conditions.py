@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 
 OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
 ORDER = frozenset({"<=", ">=", "<", ">"})
@@ -82,13 +82,11 @@ def parse_condition(table: Mapping[str, str]) -> Condition:
 
 def _parse_comparison(fact: str, text: str) -> FactComparison:
     if fact not in KNOWN:
-        near = suggest_word(fact, KNOWN)
-        raise ValueError(
-            f"when: unknown fact {fact!r}" + (f", did you mean {near!r}?" if near else f": {', '.join(KNOWN)}")
-        )
+        hint = did_you_mean(fact, KNOWN, f"use one of {', '.join(KNOWN)}", form="'{}'")
+        raise ValueError(f"when: unknown fact {fact!r}; {hint}")
     operator = next((each for each in OPERATORS if text.strip().startswith(each)), "")
     values = tuple(part.strip() for part in text.strip().removeprefix(operator).split("|"))
-    if not all(values) or (operator in ORDER and not all(re.match(r"\d", value) for value in values)):
+    if not all(values) or (operator in ORDER and not all(re.fullmatch(r"\d\S*", value) for value in values)):
         raise ValueError(f"when: invalid comparison {fact} = {text!r}; write a word, or an operator and a number")
     return FactComparison(fact, operator or "==", values)
 

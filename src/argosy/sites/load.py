@@ -6,15 +6,16 @@ site and the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ArgosyError
+from argosy.core.errors import ArgosyError, SiteError
 from argosy.core.model import Host
+from argosy.core.render import count
 from argosy.sites.binding import plan_masks
 from argosy.sites.profile import Identity, Site
 from argosy.sites.read import DATA, describe_source, profile_folders, read_site, read_sites
@@ -142,20 +143,30 @@ def machine_here(host: Host, sites: Iterable[Site] = ()) -> Machine:
     return Machine(_cluster_name(host.environment), host.hostname, host.environment, files)
 
 
-def sites_here(host: Host) -> tuple[Site, ...]:
-    """Return the sites that this machine matches, usually one or none. Invalid profiles are skipped."""
-    sites = {site.name: site for site in read_sites(profile_folders(host))}
+def sites_here(host: Host, skipped: Callable[[SiteError], None] | None = None) -> tuple[Site, ...]:
+    """Return the sites that this machine matches, usually one or none.
+
+    Parameters
+    ----------
+    skipped
+        Called with the error of each profile and folder that is skipped, as by `read_sites`.
+    """
+    sites = {site.name: site for site in read_sites(profile_folders(host), skipped)}
     return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
 
 
 def advise_on_site(host: Host) -> str:
     """Return how to launch on the cluster of this machine; empty without Slurm."""
-    names = [site.name for site in sites_here(host) if site.has_slurm]
+    skipped: list[SiteError] = []
+    names = [site.name for site in sites_here(host, skipped.append) if site.has_slurm]
     if len(names) == 1:
         return f"add --site {names[0]}"
     if not names and "sbatch" not in host.programs:
         return ""
-    return f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
+    advice = f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
+    verb = "was" if len(skipped) == 1 else "were"
+    note = f"; {count(len(skipped), 'profile')} {verb} skipped ('argosy sites ls' says why)"
+    return advice + note if skipped else advice
 
 
 def advise_on_new_site(host: Host) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -42,22 +42,48 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
         return None, tuple(_billing(site, None, demand))
-    fitting = [p for p in candidates if not demand_refusal(p, demand)]
-    if not fitting:
+    allowed = _allowed_partitions(site, candidates, demand)
+    chosen = _best_partition(site, allowed, demand)
+    why = _explain_partition(site, chosen, demand, was_another_refused=len(allowed) < len(candidates))
+    row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; no partition was given")
+    return chosen, (row, *_billing(site, chosen, demand))
+
+
+def _allowed_partitions(site: Site, candidates: Sequence[Partition], demand: Demand) -> list[Partition]:
+    """Return the partitions that allow a job, in the order of the profile.
+
+    Raises
+    ------
+    SiteError
+        When there is none. The evidence has the limit of each one.
+    """
+    allowed = [p for p in candidates if not demand_refusal(p, demand)]
+    if not allowed:
         raise SiteError(
             f"no partition of {site.name} allows this job",
             evidence="\n".join(f"{p.name}: {demand_refusal(p, demand)}" for p in candidates),
             hint=_other_partition(site, demand),
             key=f"partitions.{candidates[-1].name}",
         )
-    whole = is_whole(site, None, demand)
-    with_gpus = [p for p in fitting if demand.gpus_per_node <= gpus_of(site, p)] or fitting
-    chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
-    why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
-    if chosen.whole_nodes != whole and len(fitting) < len(candidates):
-        why = "the first one that allows this job"
-    row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; no partition was given")
-    return chosen, (row, *_billing(site, chosen, demand))
+    return allowed
+
+
+def _best_partition(site: Site, allowed: Sequence[Partition], demand: Demand) -> Partition:
+    """Return the first partition that has the GPUs of a job and allocates what it uses: whole nodes or parts."""
+    # If no nodes have as many GPUs, a later check of the launch reports it, with the number that they have.
+    with_gpus = [p for p in allowed if demand.gpus_per_node <= gpus_of(site, p)] or allowed
+    # Part of a node in a partition of whole nodes is billed as a whole node, and all of a node in a shared partition
+    # may wait until all other jobs have left the node.
+    uses_whole_nodes = is_whole(site, None, demand)
+    return next((p for p in with_gpus if p.whole_nodes == uses_whole_nodes), with_gpus[0])
+
+
+def _explain_partition(site: Site, chosen: Partition, demand: Demand, *, was_another_refused: bool) -> str:
+    """Return why a partition was chosen."""
+    uses_whole_nodes = is_whole(site, None, demand)
+    if chosen.whole_nodes != uses_whole_nodes and was_another_refused:
+        return "the first one that allows this job"
+    return "the job uses whole nodes" if uses_whole_nodes else "the job uses parts of nodes"
 
 
 def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None:

@@ -56,9 +56,9 @@ class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Reject relative paths, and a reason why nothing is detected next to marks that are."""
         for path in self.files:
             if not path.startswith("/"):
-                raise ValueError(f"files: {path!r} is not an absolute path")
+                raise ValueError(f"{path!r} is not an absolute path; write the path from / on")
         if self.not_detected and self.has_marks:
-            raise ValueError("not_detected is for a profile without clusters, hosts, variables and files: remove it")
+            raise ValueError("not_detected is for a profile without clusters, hosts, variables and files; remove it")
 
     @property
     def has_marks(self) -> bool:
@@ -143,7 +143,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rocm: str = ""
     archspec: str = ""
     gpu_memory_gb: Count = 0
-    devices_per_gpu: Count = 1
+    devices_per_gpu: Annotated[int, msgspec.Meta(ge=1)] = 1
     gpu_cpus: tuple[str, ...] = ()
     gpu_numa: tuple[int, ...] = ()
     gpu_pci: tuple[str, ...] = ()
@@ -156,9 +156,9 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Reject invalid versions and CPU names."""
-        for name, text in (("cuda", self.cuda), ("rocm", self.rocm)):
+        for name, text, example in (("cuda", self.cuda, "12.8"), ("rocm", self.rocm, "6.4")):
             if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
-                raise ValueError(f'{name} = {text!r} is not a version; write {name} = "12.8"')
+                raise ValueError(f'{name} = {text!r} is not a version; write {name} = "{example}"')
         if self.archspec:
             refuse_unknown_processor(self.archspec, self.arch)
 
@@ -215,7 +215,10 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Reject names that sbatch does not accept, and invalid time limits."""
         if not re.fullmatch(r"[^\s,]+", self.name):
-            raise ValueError(f"name = {self.name!r} is not a valid name of a partition")
+            raise ValueError(f"name = {self.name!r} is not a valid name of a partition; write it as sinfo shows it")
+        for nodes in self.time_by_nodes:
+            if not (nodes.isascii() and nodes.isdigit()):
+                raise ValueError(f'{nodes!r} is not a number of nodes; write {{ 91 = "2:00:00" }}')
         for time in (self.max_time, *self.time_by_nodes.values()):
             if not TIME.fullmatch(time):
                 raise ValueError(f"{time!r} is not a time limit; write 1:30:00 or 2-00:00:00")
@@ -278,7 +281,8 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Reject a suffix that is not part of a host name, since job scripts contain it unquoted."""
         if not re.fullmatch(r"[A-Za-z0-9.-]*", self.master_suffix):
-            raise ValueError(f"master_suffix = {self.master_suffix!r} is not part of a host name")
+            what = f"master_suffix = {self.master_suffix!r} is not part of a host name"
+            raise ValueError(f"{what}; write letters, digits, '.' and '-' only")
 
     def request_gpus(self, number: int, kind: str = "") -> tuple[str, ...]:
         """Return the option of sbatch that requests GPUs on each node; nothing if jobs do not request them from Slurm.

@@ -22,7 +22,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def _refuse_invalid_names(*names: str) -> None:
     for name in names:
         if not VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is not a valid name of a variable")
+            raise ValueError(f"{name!r} is not a valid name of a variable; write letters, digits and _ only")
 
 
 def _refuse_unknown_braces(text: str) -> None:
@@ -139,10 +139,10 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Conditional.__post_init__(self)
         for path in self.paths:
             if not path.startswith("/"):
-                raise ValueError(f"{path!r} is not an absolute path")
+                raise ValueError(f"{path!r} is not an absolute path; write the path from / on")
 
 
-ENTER = {
+ENTER_PHRASES = {
     "exec": "",
     "run": "entered by its start script (run)",
     "with-conda": "entered by the lines in $WITH_CONDA, evaluated inside",
@@ -200,7 +200,7 @@ class SiteOption(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Reject an argument with a line break."""
         Conditional.__post_init__(self)
         if "\n" in self.word:
-            raise ValueError(f"{self.word!r} has a line break")
+            raise ValueError(f"{self.word!r} has a line break; write one argument")
 
 
 class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Host
+from argosy.core.render import count
 from argosy.core.session import config_folder
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean, suggest_word
@@ -250,15 +251,40 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
     paths = [path.parent, *folders, DATA]
     files = [place / f"{kind}{name}.toml" for kind in (FRAGMENT, "") for place in paths]
     found = next((file for file in files if file.is_file() and file not in within), None)
-    if found is None:
-        known = sorted({p.stem.removeprefix(FRAGMENT) for place in paths for p in place.glob("*.toml")} - {path.stem})
-        line = find_line(path.read_text(encoding="utf-8"), ("use",))
-        raise SiteError(
-            f"cannot find the fragment or site {name!r}",
-            evidence=f"{path}:{line}: use; known: {', '.join(known)}",
-            hint=did_you_mean(name, known, "choose one of them, or write the file next to the profile", form="'{}'"),
+    if found is not None:
+        return found
+    line = find_line(path.read_text(encoding="utf-8"), ("use",))
+    includer = next((file for file in within if file in files), None)
+    if includer:
+        raise _cycle((*within[within.index(includer) :], includer), line)
+    known = sorted({p.stem.removeprefix(FRAGMENT) for place in paths for p in place.glob("*.toml")} - {path.stem})
+    raise SiteError(
+        f"cannot find the fragment or site {name!r}",
+        evidence=f"{path}:{line}: use; known: {', '.join(known)}",
+        hint=did_you_mean(name, known, "choose one of them, or write the file next to the profile", form="'{}'"),
+    )
+
+
+def _cycle(files: tuple[Path, ...], line: int) -> SiteError:
+    """Return the error for profiles that include each other: `files` are each included by the one before.
+
+    Parameters
+    ----------
+    line
+        Line of ``use`` in the last but one, which includes the first.
+    """
+    names = [file.stem.removeprefix(FRAGMENT) for file in files]
+    first, last = names[0], names[-2]
+    place = f"{files[-2]}:{line}: use"
+    if len(set(names)) == 1:
+        return SiteError(
+            f"the profile includes itself, and there is no other profile of its name: {' -> '.join(names)}",
+            evidence=place,
+            hint=f"remove {first} from use; its own name means the next profile of that name on the search path",
         )
-    return found
+    shown = " -> ".join(names)
+    hint = f"remove {first} from use of {last}, or move what both need to a fragment _NAME.toml"
+    return SiteError(f"these profiles include each other: {shown}", evidence=place, hint=hint)
 
 
 def _merge_tables(first: Table, second: Table) -> Table:
@@ -293,19 +319,26 @@ def _merge_part(old: Table, new: Table) -> Table:
     return joined
 
 
-WHY_NOT = {
-    "launcher.default: 'ray' is not one of its values": "the ray launcher runs a program on the first node only, which "
-    "is wrong for programs that do not use Ray; users choose it by --launcher ray, or launcher in their argosy.toml",
-}
-"""Invalid value -> why it is not allowed; instead of the list of values."""
-
-
 def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
-    """Convert a message of msgspec to an error with file, line, key and the most similar known key."""
-    fault = find_fault(text, message, Site)
-    place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
-    if not fault.unknown:
-        otherwise = fault.hint or f"correct the value; to check the whole profile: argosy sites lint {quote(str(path))}"
-        hint = WHY_NOT.get(f"{fault.key}: {fault.what}", otherwise)
-        return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
-    return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)
+    """Return the error for an invalid file: all of its faults with line and key, and how to correct the first.
+
+    Parameters
+    ----------
+    message
+        The message of msgspec, which is about the first fault.
+    """
+    from argosy.sites.faults import find_faults  # noqa: PLC0415 - only for an error
+
+    found = find_faults(text, load_toml(text, str(path), kind=SiteError)) or (find_fault(text, message, Site),)
+    first, *others = found
+    unknown = "unknown key" if others else ""
+    rows = [(f"{path}:{fault.line}", fault.key, fault.what or unknown) for fault in found]
+    places = [": ".join(filter(None, row)) for row in rows]
+    whole = f"to see how to correct each: argosy sites lint {quote(str(path))}"
+    if others:
+        what, hint = f"invalid profile {path.name}: {count(len(found), 'fault')}", whole
+    elif first.unknown:
+        what, hint = f"unknown key {first.unknown!r} in the profile {path.name}", first.hint
+    else:
+        what, hint = f"invalid profile {path.name}", first.hint or "correct the value"
+    return SiteError(what, evidence="\n".join(places), hint=hint)

@@ -79,7 +79,9 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         """Reject invalid names of Python modules."""
         if not re.fullmatch(r"[A-Za-z0-9_.]*", self.torchrun):
-            raise ValueError(f"torchrun = {self.torchrun!r} is not a valid name of a Python module")
+            raise ValueError(
+                f"torchrun = {self.torchrun!r} is not a valid name of a Python module; write MODULE or PACKAGE.MODULE"
+            )
 
 
 class SiteBandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import open_default_base
 from argosy.builder.downloads import static_uv
 from argosy.builder.output.assemble import plan_metadata, write_delta
+from argosy.core.architectures import go_arch
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import (
     APPTAINER_BASE,
@@ -40,7 +41,6 @@ from argosy.core.session import Session
 from argosy.core.store import link_or_copy, work_folder
 from argosy.host.emulation import MACHINES
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import GO_ARCH
 from argosy.images.rootfs import write_in_root
 from argosy.images.sif.write import whole_of
 from argosy.images.squashfs.pack import run_pack
@@ -240,7 +240,7 @@ def _is_program(path: Path) -> bool:
 
 
 def _refuse_other_arch(source: Path, needs: Needs, base: Base) -> None:
-    if needs.arch and base.image.arch and GO_ARCH.get(needs.arch, needs.arch) != base.image.arch:
+    if needs.arch and base.image.arch and go_arch(needs.arch) != base.image.arch:
         raise CheckFailed(
             f"{source} was built for another architecture",
             evidence=f"{needs.program}: {needs.arch}; the base: {base.image.arch}",

@@ -21,7 +21,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.store import fill_once, link_or_copy
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import current_version, image_of_prefix, version_folder
@@ -371,7 +371,7 @@ def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
 def _taken(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
     """Copy an image if it is in a cache, which may be cleaned; otherwise link to it, because images are large."""
     reference = recipe.sources[0]
-    path = find_image(reference, session)
+    path = fetch_or_find_image(reference, session)
     kind = identify_file(path).kind
     if kind not in SUFFIX:
         raise UsageError(f"cannot wrap {reference}: it is {identify_file(path).description}", hint="pass an image")

@@ -11,7 +11,7 @@ import msgspec
 from argosy.core.model import APPTAINER_FAMILIES, Attach, Bind, Devices, GpuMode
 from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_functions
 from argosy.runtimes.apptainer import GPU_FLAGS
-from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
+from argosy.runtimes.bwrap import ENTER_PROGRAM, HOLD, JOIN
 from argosy.wrap.plan import SYSTEM_FOLDERS, USUALLY_EMPTY
 from argosy.wrap.root_entries import How, Root, RootEntry, root_entry_words
 from argosy.wrap.templates import fill_template, read_template
@@ -248,7 +248,7 @@ def render_bwrap(start: StartFile) -> str:
     variables = [quote(path), *(quote(f"{name}={value}") for name, value in start.variables)]
     variables += [quote(f"{variable.name}={variable.value}") for variable in start.devices.variables]
     rows = [
-        *render_functions((HOLD, ENTER)),
+        *render_functions((HOLD, ENTER_PROGRAM)),
         read_template("caller.sh").rstrip(),
         "",
         f'set -- "HOME=${{HOME:-/}}" {" ".join(variables)} "$argosy_command" "$@"',

@@ -19,7 +19,7 @@ from argosy.core.session import Session
 from argosy.images.sif.write import whole_of, write_pieces
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.tree_digests import describe_with_notes, digest_tree
+from argosy.images.tree_digests import describe_remembering, digest_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedStep, PackageKind, Tools
 from tests.unit.machines import real_session
 
@@ -46,12 +46,12 @@ def layer(tmp_path: Path) -> Path:
 def packed(session: Session, tree: Path) -> BaseLayer:
     out = tree.with_name("before.sqfs")
     run_pack(session, tree, out, time=7)
-    return BaseLayer(whole_of(out), describe_with_notes(tree))
+    return BaseLayer(whole_of(out), describe_remembering(tree))
 
 
 def joined(session: Session, tree: Path, before: BaseLayer) -> Path | None:
     """Give the new squashfs; None where all is to be packed."""
-    now = {name: entry for name, entry in describe_with_notes(tree).items() if name != INSIDE}
+    now = {name: entry for name, entry in describe_remembering(tree).items() if name != INSIDE}
     pieces = join_changes(session, tree, before, now, time=7)
     if not pieces:
         return None
@@ -157,7 +157,7 @@ def test_everything_is_packed_again_once_much_of_the_old_layer_is_dead(session: 
         after = after.rename(after.with_name(f"round-{rounds}.sqfs"))
         for left in ("changes", "changes.sqfs"):
             layer.with_name(left).rename(layer.with_name(f"round-{rounds}-{left}"))
-        before = BaseLayer(whole_of(after), describe_with_notes(layer))
+        before = BaseLayer(whole_of(after), describe_remembering(layer))
     assert 2 <= rounds <= 6
 
 
@@ -170,7 +170,7 @@ def row(name: str, text: str) -> str:
 
 
 def judged(tree: Path, *packages: str) -> list[str]:
-    return list(find_altered_packages(tree / "layer", describe_with_notes(tree / "layer"), packages))
+    return list(find_altered_packages(tree / "layer", describe_remembering(tree / "layer"), packages))
 
 
 def test_byte_code_that_the_wheel_lists_is_made_again_and_no_damage(tmp_path: Path) -> None:

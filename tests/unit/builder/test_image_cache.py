@@ -14,13 +14,13 @@ import pytest
 
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.image_cache import (
-    MAX_NOTES,
+    MAX_REMEMBERED,
     copy_cached_image,
     copy_unchanged,
-    note_image,
-    notes_file,
-    read_notes,
-    read_stamp,
+    memo_file,
+    read_remembered,
+    read_state,
+    remember_image,
 )
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildRequest, StepTimes
@@ -28,6 +28,8 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.formats import OutputFormat
+from argosy.images.open import open_image
+from argosy.images.part_digest import describe_part
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
 from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
 from argosy.recipes.recipe import Recipe
@@ -39,6 +41,8 @@ LOCK = Lock(
     time=1,
     content="sha256:" + "b" * 64,
 )
+SUPERBLOCK = 96
+"""Bytes of a squashfs before the data of its files."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def make(tmp_path: Path, squashfs: Path, session: Session) -> Callable[[str, Loc
         path = tmp_path / name
         path.unlink(missing_ok=True)
         write_sif(path, parts, uuid=uuid.UUID(int=1), time=1, arch="amd64")
-        note_image(BuildRequest((), "", path), lock, session)
+        remember_image(BuildRequest((), "", path), lock, session)
         return path
 
     return write
@@ -108,6 +112,16 @@ def rewrite(path: Path) -> None:
     os.utime(path, (5, 5))
 
 
+def rewrite_and_restore_time(path: Path) -> None:
+    """Change a byte of a file in the layer, and set the time of the last change back, as `touch -r` does."""
+    before, status = describe_part(path, 0, 0), path.stat()
+    data = bytearray(path.read_bytes())
+    data[open_image(path).image.layer_offset + SUPERBLOCK] ^= 1
+    while describe_part(path, 0, 0) == before:  # the clock of the file system has ticks
+        path.write_bytes(data)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def other_file(path: Path) -> None:
     shutil.copy2(path, path.with_suffix(".tmp"))
     path.with_suffix(".tmp").rename(path)
@@ -123,7 +137,10 @@ def give_away(path: Path) -> None:
     os.chown(path, 4711, 4711)
 
 
-@pytest.mark.parametrize("change", [rewrite, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)])
+@pytest.mark.parametrize(
+    "change",
+    [rewrite, rewrite_and_restore_time, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)],
+)
 def test_a_modified_image_is_skipped(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, change: Callable[[Path], None]
 ) -> None:
@@ -136,11 +153,11 @@ def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
     make: Callable[[str, Lock], Path], tmp_path: Path
 ) -> None:
     path = make("first.sif", LOCK)
-    stamp = read_stamp(path)
-    assert stamp
+    state = read_state(path)
+    assert state
     os.utime(path, (5, 5))
     with pytest.raises(ImageError, match="changed during the copy"):
-        copy_unchanged(stamp, tmp_path / "copy")
+        copy_unchanged(state, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +186,8 @@ def test_a_note_of_another_lock_is_ignored(
     make("first.sif", LOCK)
     other = replace(LOCK, variables=(("A", "1"),))
     assert notes_of(spec, session, other) is None
-    lies = notes_file(other, session.paths.cache, flatten=None)
-    lies.write_text(notes_file(LOCK, session.paths.cache, flatten=None).read_text())
+    lies = memo_file(other, session.paths.cache, flatten=None)
+    lies.write_text(memo_file(LOCK, session.paths.cache, flatten=None).read_text())
     assert notes_of(spec, session, other) is None
     for text in ("", "[1]", '[{"path": 1}]', '[{"path": 1, "inode": [], "size": 1, "changed": 1}]', "{}", "7"):
         lies.write_text(text)
@@ -189,12 +206,12 @@ def test_an_image_in_a_folder_of_odd_bytes_is_made_and_not_noted(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     assert make(os.fsdecode(b"caf\xe9.sif"), LOCK).is_file()
-    assert read_notes(notes_file(LOCK, session.paths.cache, flatten=None)) == ()
+    assert read_remembered(memo_file(LOCK, session.paths.cache, flatten=None)) == ()
 
 
 def test_the_newest_few_images_of_a_lock_are_noted_once_each(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
-    noted = read_notes(notes_file(LOCK, session.paths.cache, flatten=None))
-    assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_NOTES - 1 : -1]]
+    noted = read_remembered(memo_file(LOCK, session.paths.cache, flatten=None))
+    assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_REMEMBERED - 1 : -1]]

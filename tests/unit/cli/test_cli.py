@@ -399,8 +399,9 @@ def test_a_launch_without_an_image_names_the_jobs_of_the_project(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("sites lint my.toml", "to check the whole profile: argosy sites lint my.toml"),
-        ("launch x.sif --site my.toml --dry-run -- true", "to check the whole profile: argosy sites lint my.toml"),
+        ("sites lint my.toml", '-> write title = "3"'),
+        ("launch x.sif --site my.toml --dry-run -- true", '-> write title = "3"'),
+        ("launch x.sif --site two.toml --dry-run -- true", "to see how to correct each: argosy sites lint two.toml"),
         ("sites lint h.toml", "it is a folder\n  -> did you mean my.toml?"),
         ("run train.py -- true", "to run a Python program: argosy run IMAGE -- python FILE"),
         ("images sbom train.py", "to run a Python program: argosy run IMAGE -- python FILE"),
@@ -410,6 +411,7 @@ def test_a_launch_without_an_image_names_the_jobs_of_the_project(
 def test_the_next_step_of_a_hint_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, hint: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.toml").write_text("title = 3\n")
+    Path("two.toml").write_text("title = 3\nname = 4\n")
     Path("h.toml").mkdir()
     Path("train.py").touch()
     done = CliRunner().invoke(app, words.split())

@@ -115,11 +115,12 @@ def test_a_record_of_conda_that_is_a_list_names_no_package() -> None:
     assert parse_record(parse_conda, "[1]") == []
 
 
-def test_a_profile_that_is_not_utf_8_is_refused_by_lint(tmp_path: Path) -> None:
+def test_a_profile_that_is_not_utf_8_is_a_finding_of_lint(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(b'name = "\xff"\n')
-    with pytest.raises(SiteError, match="cannot read the profile"):
-        lint_named_profile(str(path), (DATA,))
+    (found,) = lint_named_profile(str(path), (DATA,))
+    assert "cannot read the profile" in found.evidence
+    assert (found.state, found.path, found.line) == ("fail", str(path), 0)
 
 
 def test_a_site_with_an_endless_name_is_unknown() -> None:

@@ -25,7 +25,6 @@ from argosy.core.store import (
     atomic_file,
     fill_once,
     final_name,
-    remember_text,
     remove_path,
     sweep_parts,
     sweep_unfilled,
@@ -472,18 +471,6 @@ def test_a_transient_name_conflict_loses_no_file(tmp_path: Path, monkeypatch: py
     with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
     assert (tmp_path / "x").read_text() == "all"
-
-
-def test_an_answer_that_cannot_be_stored_is_returned(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def ask() -> str:
-        asked.append("once more")
-        return "answer"
-
-    assert remember_text(tmp_path, ask) == "answer", "a folder has the name of the file"
-    assert [remember_text(tmp_path / "cache/answer", ask) for _ in range(3)] == ["answer"] * 3
-    assert len(asked) == 2
 
 
 def test_a_file_that_is_replaced_keeps_its_access_rights(tmp_path: Path) -> None:

@@ -39,8 +39,11 @@ from argosy.diagnostics.discover.replies import (
 from argosy.diagnostics.validate.validate import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
+from argosy.sites.lint.node_rules import NODE_RULES
+from argosy.sites.lint.profile_rules import lint_named_profile
+from argosy.sites.lint.value_rules import VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site
-from argosy.sites.read import read_site
+from argosy.sites.read import DATA, read_site
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
@@ -438,6 +441,16 @@ def test_an_existing_profile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
         discover_site(session(ANSWERS, tmp_path), DiscoverRequest("hera", file, "2026-11-21"))
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kept", [*ANSWERS, ""])
+@pytest.mark.parametrize("options", [{"on_node": True}, {}, {"partition": "cpu"}], ids=str)
+def test_lint_finds_no_wrong_value_in_a_drafted_profile(tmp_path: Path, kept: str, options: dict[str, Any]) -> None:
+    answers = ANSWERS if not kept else {"host": "nid1", kept: ANSWERS[kept]}
+    discovered(tmp_path, answers, **options)
+    found = lint_named_profile(str(tmp_path / "hera.toml"), (DATA,))
+    # With some replies only, threads may look like cores, or a network like one without its plugin.
+    assert [each.evidence for each in found if each.what in {rule.name for rule in (*NODE_RULES, *VALUE_RULES)}] == []
 
 
 def test_the_profile_is_plain_toml(tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_at_a_site_without_user_namespaces_their_absence_is_not_a_problem() -> N
     assert {each.what: each.state for each in found if each.state != "ok"} == {"site": "unknown", "skopeo": "warn"}
 
 
+@pytest.mark.parametrize("site", ["", "frontier"])
+def test_profiles_that_are_skipped_are_one_warning(tmp_path: Path, site: str) -> None:
+    folder = tmp_path / "argosy-sites"
+    folder.mkdir()
+    session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
+    assert "profiles" not in {each.what for each in check_this_machine(session, site)}
+    (folder / "mine.toml").write_text('name = "other"\ntitle = "Mine"\n')
+    (folder / "broken.toml").write_text("name = 3\n")
+    (found,) = [each for each in check_this_machine(session, site) if each.what == "profiles"]
+    assert found.state == "warn"
+    assert "mine.toml" in found.evidence
+    assert "broken.toml" in found.evidence
+    assert found.hint == "correct or move them; details: argosy sites ls"
+
+
 def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
     session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
     (found,) = [each for each in check_this_machine(session) if each.what == "site"]

@@ -227,6 +227,7 @@ CAUSES = [
         f"{NCCL}NET/OFI Request 0x7 completed with error. RC: 107. Error: 13 (Unresponsive remote (was previously)",
     ),
     ("efa-versions", f"{NCCL}NET/OFI Request 0x7 completed with error. RC: 5. Error: 18 (Remote feature mismatch)"),
+    ("efa-not-detected", "An EFA device has been detected but a ping test has failed. Please consult the"),
     ("efa-huge-pages", "Using libibverbs fork support and huge pages is not supported by the EFA provider."),
     ("cxi-event-queue", "libfabric:4:1:cxi:core:cxip_ep_ctrl_eq():7<warn> n1: Control EQ drops detected"),
     ("cxi-resources", "libfabric:4:1:cxi:core:cxip_alloc_lni():7<warn> n1: Failed to allocate LNI, ret: -28"),
@@ -693,7 +694,7 @@ CAUSES = [
     ("mpi-pmi", "MPIDU_bc_table_create(204)..:  PMI_Allgather failed: -1"),
     ("cxi-match", "MPICH WARNING: MPICH suspects a hang due to completion queue exhaustion."),
     (
-        "processes",
+        "mksquashfs-threads",
         "FATAL: while creating squashfs: exit status 1: FATAL ERROR:Failed to create thread",
     ),
     (
@@ -802,6 +803,19 @@ CAUSES = [
     (
         "rank-numbers",
         "n1:41:42 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
+    ),
+    ("cuda-compiler-crashed", "       > nvcc error   : 'cicc' core dumped"),
+    (
+        "cuda-source-on-amd",
+        "send.cpp:27:10: fatal error: 'cuda_runtime.h' file not\n      found\n1 error when compiling for gfx942.",
+    ),
+    (
+        "zero-checkpoint",
+        "size mismatch for w: copying a param with shape torch.Size([0, 17]) from checkpoint",
+    ),
+    (
+        "no-gpu-seen",
+        "Error 101: hipErrorInvalidDevice (Triggered internally at  /pytorch/c10/hip/HIPFunctions.cpp:110.)",
     ),
     ("no-cuda-headers", "a.h:6:10: fatal error: cuda_profiler_api.h: No such file or directory"),
     ("backend-missing", "RuntimeError: No backend type associated with device type xpu"),
@@ -1295,7 +1309,17 @@ CAUSES = [
     ("mpi-mapping-options", "The rank-by directive contains an unrecognized qualifier:"),
     ("mpi-slots", "    prte-rmaps-base:alloc-error"),
     ("module-hierarchy", 'These module(s) exist but cannot be\nloaded as requested: "gamma/1.2"'),
-    ("spank-plugin", "srun: error: spank: tunnel.so: Plugin file not found"),
+    ("spank-plugin-optional", "srun: error: spank: tunnel.so: Plugin file not found"),
+    (
+        "spank-plugin",
+        "srun: error: spank: tunnel.so: Plugin file not found\nsrun: error: Failed to invoke spank plugin stack",
+    ),
+    ("slurm-credential-versions", "error: Credential signature check: Credential data mismatch"),
+    ("node-memory-at-some-point", "slurmstepd: error: Exceeded job memory limit at some point, oom"),
+    (
+        "modeset-missing-on-node",
+        "nvidia-container-cli: mount error: file creation failed: /dev/nvidia-modeset: permission",
+    ),
     ("ended-with-others", "srun: Force Terminated StepId=7.0"),
     ("module-hierarchy", 'Cannot load module\n"gamma/1.2" without these module(s) loaded:\n   delta'),
     ("module-conflict", "  ERROR: Conflicting 'gamma' is loading"),

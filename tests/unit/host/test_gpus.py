@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from argosy.core.errors import CheckFailed
@@ -118,16 +117,29 @@ JSON = st.recursive(
 )
 
 
+VALID = {"kind": "x", "containerEdits": {"env": ["A=b"]}}
+
+
 @given(JSON)
+@example(VALID)
 def test_no_specification_ends_in_another_error(data: object) -> None:
-    with contextlib.suppress(CheckFailed):
-        parse_cdi(json.dumps(data), "/etc/cdi/x.json")
+    assert_refused_or_read(json.dumps(data), is_valid=data == VALID)
 
 
 @given(st.text())
+@example(json.dumps(VALID))
 def test_no_text_ends_in_another_error(text: str) -> None:
-    with contextlib.suppress(CheckFailed):
-        parse_cdi(text, "/etc/cdi/x.yaml")
+    assert_refused_or_read(text, is_valid=text == json.dumps(VALID))
+
+
+def assert_refused_or_read(text: str, *, is_valid: bool) -> None:
+    try:
+        spec = parse_cdi(text, "/etc/cdi/x.yaml")
+    except CheckFailed:
+        assert not is_valid
+    else:
+        assert spec.kind
+        assert not is_valid or choose_devices(spec).variables == (Variable("A", "b"),)
 
 
 def test_the_linkers_list_is_read_for_this_machine_only() -> None:

@@ -33,7 +33,7 @@ from argosy.images.catalog import (
     with_images_of,
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
-from argosy.images.find import find_image, means_reference
+from argosy.images.find import fetch_or_find_image, means_reference
 from argosy.images.pull import PullRequest, guess_name, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
@@ -113,14 +113,14 @@ def test_a_name_in_the_catalog_may_look_like_a_transport(session: Session, tmp_p
     image = tmp_path / "images/dock/1.sif"
     image.parent.mkdir()
     image.write_bytes(b"x")
-    assert find_image("dock:1", session) == image
+    assert fetch_or_find_image("dock:1", session) == image
     assert not means_reference("dock:1", session)
     assert means_reference("dock://1", session)
     with pytest.raises(UsageError, match="there is no image 'dock:2'") as raised:
-        find_image("dock:2", session)
+        fetch_or_find_image("dock:2", session)
     assert raised.value.hint == "did you mean dock:1?"
     with pytest.raises(UsageError, match="invalid image reference 'orass:1'"):
-        find_image("orass:1", session)
+        fetch_or_find_image("orass:1", session)
 
 
 def test_an_alias_whose_image_was_removed_says_so_and_is_listed(session: Session, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_an_alias_whose_image_was_removed_says_so_and_is_listed(session: Session
     (tmp_path / "images/b.sif").unlink()
     for name in ("tools:stable", "dock:1"):
         with pytest.raises(UsageError, match=rf"{name} is an alias of \.\./b\.sif, which is gone") as raised:
-            find_image(name, session)
+            fetch_or_find_image(name, session)
         assert f"argosy images tag IMAGE {name}" in raised.value.hint
     with pytest.raises(UsageError, match="which is gone"):
         base_file("tools:stable", session)
@@ -138,7 +138,7 @@ def test_an_alias_whose_image_was_removed_says_so_and_is_listed(session: Session
     assert "which is gone" in render_entries([entry], entry.changed)
     image.unlink()
     with pytest.raises(UsageError, match="there is no image") as raised:
-        find_image("tools:stable", session)
+        fetch_or_find_image("tools:stable", session)
     assert raised.value.hint.startswith("'argosy images ls' lists the catalog")
 
 

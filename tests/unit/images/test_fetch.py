@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.host.probe import open_session
-from argosy.images.registry.fetch import _build_by_runtime, ask_image_id, fetch_image
+from argosy.images.part_digest import describe_part
+from argosy.images.registry.fetch import _build_by_runtime, ask_image_id, fetch_image, local_image
 from argosy.images.registry.references import parse_reference
-from tests.unit.machines import make_host, make_session
+from tests.unit.machines import make_host, make_session, real_session
 
 LISTED = Reply(0, "mine:latest\nlab/train:cu12\n<none>:<none>\n", "")
 NO_ENTRY = (
@@ -80,3 +84,22 @@ def test_a_pipe_in_an_archive_or_a_layout_is_refused_before_skopeo_waits_for_it(
     with pytest.raises(UsageError, match=f"{special} is a device or a pipe"):
         fetch_image(parse_reference(name), session)
     assert not runner.seen
+
+
+def write_root_tar(path: Path, data: bytes) -> None:
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("bin/tool")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="mksquashfs is not installed")
+def test_a_tar_file_whose_bytes_changed_under_the_same_times_is_packed_again(tmp_path: Path) -> None:
+    session, path = real_session(tmp_path), tmp_path / "root.tar"
+    write_root_tar(path, b"one")
+    first, before, status = local_image(path, session), describe_part(path, 0, 0), path.stat()
+    assert local_image(path, session) == first
+    while describe_part(path, 0, 0) == before:  # the clock of the file system has ticks
+        write_root_tar(path, b"two")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert local_image(path, session) != first

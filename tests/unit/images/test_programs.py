@@ -12,6 +12,9 @@ from argosy.core.model import Attach, Bind, ContainerRequest, Entry, GpuMode, Im
 from argosy.core.records import replace
 from argosy.host.probe import open_session
 from argosy.images.programs import lacks_path, search_program
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.tables import open_tables
+from argosy.images.unpack import find_known, is_link
 from argosy.runtimes.command_check import refuse_unknown_program, refuse_without_python, refuse_without_shell
 from argosy.runtimes.run import RunRequest, prepare_run
 
@@ -68,6 +71,24 @@ def test_a_path_is_missing_only_if_the_listings_can_tell(tmp_path: Path, image: 
     for path in ("/", "/srv/tools", "/srv/tools/solver", "/bin/behind-a-link", "/none/../srv/tools", "python"):
         assert not lacks_path(path, image), path
     assert not lacks_path("/srv/none", replace(image, path=str(tmp_path / "absent.sqsh")))
+
+
+def test_a_path_is_followed_up_to_a_link_or_a_file(image: Image) -> None:
+    whole = FileSlice(Path(image.path), 0, image.base_size)
+    with open_tables(whole) as tables:
+        for path, name, rest, is_missing in (
+            ("/", b"", (), False),
+            ("/srv/tools/solver", b"solver", (), False),
+            ("srv//none/x", b"srv", (b"none", b"x"), True),
+            ("/bin/behind", b"bin", (b"behind",), False),
+            ("/srv/tools/solver/x", b"solver", (b"x",), False),
+        ):
+            found = tables.find(path)
+            assert (found.entry.name, found.rest, found.is_missing) == (name, rest, is_missing), path
+    assert find_known(whole, ("srv/tools", "srv/none", "bin", "bin/behind")) == {"srv/tools", "bin"}
+    assert is_link(whole, "bin")
+    assert not is_link(whole, "srv")
+    assert not is_link(whole, "none")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,14 @@ from argosy.images.rootfs_cache import (
 )
 from argosy.images.sif.write import FileSlice, whole_of
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs
-from argosy.images.tree_digests import NOTES, describe_with_notes, digest_entries, digest_tree, file_clock, notes_beside
+from argosy.images.tree_digests import (
+    STATES_FILE,
+    describe_remembering,
+    digest_entries,
+    digest_tree,
+    file_clock,
+    states_beside,
+)
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
@@ -51,7 +58,7 @@ def layer(tmp_path: Path) -> Path:
 
 
 def noted(tree: Path) -> str:
-    return digest_entries(describe_with_notes(tree))
+    return digest_entries(describe_remembering(tree))
 
 
 def test_one_build_takes_the_tree_that_another_kept(session: Session, layer: Path, tmp_path: Path) -> None:
@@ -108,7 +115,7 @@ def settled(tree: Path) -> Path:
     last = max(path.lstat().st_ctime_ns for path in tree.rglob("*"))
     while file_clock(tree) <= last:
         pass
-    notes_beside(tree).unlink()
+    states_beside(tree).unlink()
     return tree
 
 
@@ -134,7 +141,7 @@ def test_a_stored_tree_is_not_read_again_even_after_it_was_linked(
     for count in (1, 2):
         store_layer(session, "key", layer)
         link_layer(session, "key", tmp_path / str(count), "key")
-        assert not list((tmp_path / str(count)).rglob(f"*{NOTES}"))
+        assert not list((tmp_path / str(count)).rglob(f"*{STATES_FILE}"))
         assert take_layer(session, "key", layer)
         read.clear()
         assert noted(layer) == digest
@@ -201,7 +208,7 @@ def test_an_unchanged_borrowed_layer_is_returned(
 @pytest.mark.parametrize("notes", [b"", b"{", b'{"device": 1, "files": {"a": 5}}'])
 def test_damaged_notes_are_ignored(session: Session, layer: Path, notes: bytes) -> None:
     digest = noted(settled(layer))
-    notes_beside(layer).write_bytes(notes)
+    states_beside(layer).write_bytes(notes)
     return_layer(session, "key", layer)
     assert layer.exists()
     assert noted(layer) == digest

@@ -6,11 +6,11 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from argosy.core.errors import ImageError
-from argosy.images.squashfs.superblock import Superblock, read_superblock, render_compressor
+from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock, render_compressor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +116,20 @@ def test_arbitrary_bytes_are_a_superblock_within_the_file_or_an_error(
     except ImageError:
         found = None
     assert found is None or found.bytes_used <= path.stat().st_size
+
+
+@given(st.lists(st.tuples(st.integers(0, SUPERBLOCK.size - 1), st.integers(0, 255)), max_size=4))
+@settings(max_examples=4 * settings().max_examples)
+@example([])
+def test_a_changed_superblock_is_within_the_file_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, whole: bytes, changes: list[tuple[int, int]]
+) -> None:
+    data = bytearray(whole)
+    for at, value in changes:
+        data[at] = value
+    path = tmp_path_factory.getbasetemp() / "changed.sqfs"
+    path.write_bytes(data)
+    try:
+        assert read_superblock(path).bytes_used <= len(whole)
+    except ImageError:
+        assert data != whole

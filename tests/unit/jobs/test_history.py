@@ -13,11 +13,12 @@ from argosy.cli.app import app
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict
+from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
 from argosy.jobs.names import LOCAL_RUN, last_launch
-from argosy.jobs.record import new_record_folder, read_submission
+from argosy.jobs.record import new_record_folder, read_submission, write_first
 from tests.unit.machines import make_session
 
 NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}
@@ -336,6 +337,24 @@ def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path
     assert facts.output == f"{logs}/rank-1.log"
     assert b"".join(read_output(facts, rank=0)) == b"terminated"
     assert "rank-1.log <==" in b"".join(read_output(facts)).decode()
+
+
+def test_a_run_on_this_machine_ends_with_the_code_of_the_rank_that_its_record_names(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    name = "20260102-030405-123456-abcd"
+    folder, logs = session.paths.state / "runs" / name, tmp_path / "logs" / name
+    for path in (folder, logs):
+        path.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))
+    (folder / "end.json").write_text('{"code": 1}')  # torchrun's own
+    for rank in range(3):
+        (logs / f"rank-{rank}.log").write_text("")
+        os.utime(logs / f"rank-{rank}.log", (100 + rank, 100 + rank))
+    write_first(folder, RankEnd(2, "laptop", 139))
+    facts = find_run(session, "last")
+    assert (facts.output, facts.code) == (f"{logs}/rank-2.log", 139)
+    assert facts.verdict.endswith("(code 139): rank 2 on laptop failed first (code 139, signal 11)")
+    assert facts.runs[0].code == 1
 
 
 def test_an_invalid_time_limit_in_a_record_does_not_stop_the_list(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
-from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs
+from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere
 from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
+from argosy.jobs.scheduler import list_jobs
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
 from argosy.launch.submit import write_record as write_record_of
@@ -493,10 +494,60 @@ def test_a_job_that_is_cancelled_before_its_restart_leaves_no_mark(tmp_path: Pat
     assert mark.exists() is kept  # the script of a run removes it itself
 
 
-def test_nodes_of_several_array_tasks_are_not_listed(tmp_path: Path) -> None:
-    shown = Reply(0, "JobId=1 ArrayJobId=1 ArrayTaskId=0 JobName=train JobState=RUNNING NodeList=n1\n", "")
-    runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", "1"), shown)])
-    assert cancel_jobs(make_session(tmp_path, HOST, runner), ("1_[3-5]",)) == ("job 1_[3-5] is cancelled (train)",)
+def rows_of_array(*rows: tuple[str, str]) -> Reply:
+    """Return what scontrol shows of the array 59: a row for each task that started, and one for those that wait."""
+    own = {task: f"6{task}" if task.isdigit() else "59" for task, _ in rows}
+    lines = (
+        f"JobId={own[task]} ArrayJobId=59 ArrayTaskId={task} JobName=train JobState={state} "
+        f"NodeList={'(null)' if state == 'PENDING' else f'n{own[task]}'}\n"
+        for task, state in rows
+    )
+    return Reply(0, "".join(lines), "")
+
+
+GOING = rows_of_array(("3-5,9%2", "PENDING"), ("2", "RUNNING"), ("1", "RUNNING"), ("0", "COMPLETED"))
+
+
+@pytest.mark.parametrize(
+    ("job", "cancelled", "said"),
+    [
+        ("59", "59", "job 59 is cancelled (train, 2 tasks ran, 1 had ended, the others waited)"),
+        ("59_[1,3-4]", "59_[1,3-4]", "job 59_[1,3-4] is cancelled (train, 1 task ran, the others waited)"),
+        ("59_[3-5,9%2]", "59_[3-5,9]", "job 59_[3-5,9] is cancelled (train, all tasks waited)"),
+        ("59_[0,2]", "59_[0,2]", "job 59_[0,2] is cancelled (train, 1 task ran, 1 had ended)"),
+        ("59_[0,0]", "", "job 59_[0,0] has already ended: ended well"),
+        ("59_[7-8]", "", "job 59_[7-8] has already ended: Slurm does not list it any more"),
+    ],
+)
+def test_an_array_and_some_of_its_tasks_are_cancelled_as_written(
+    job: str, cancelled: str, said: str, tmp_path: Path
+) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "submitted.json").write_text('{"job": "59"}')
+    (record / "ends").write_text("60 0 9 n1 10 20\n")
+    runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", "59"), GOING)])
+    assert cancel_jobs(make_session(tmp_path, HOST, runner), (job,)) == (said,)
+    assert [each.argv[1:] for each in runner.seen if each.argv[0] == "scancel"] == [(cancelled,)] * bool(cancelled)
+
+
+@pytest.mark.parametrize(
+    ("job", "row", "said"),
+    [
+        ("59_2", ("2", "RUNNING"), "job 59_2 is cancelled (train, it ran on n62)"),
+        ("59_4", ("3-5%2", "PENDING"), "job 59_4 is cancelled (train, it waited in the queue)"),
+        ("62", ("2", "RUNNING"), "job 59_2 is cancelled (train, it ran on n62)"),
+    ],
+)
+def test_one_task_of_an_array_is_cancelled_and_named(job: str, row: tuple[str, str], said: str, tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "submitted.json").write_text('{"job": "59"}')
+    shown = rows_of_array(row)
+    runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", job), shown)])
+    assert cancel_jobs(make_session(tmp_path, HOST, runner), (job,)) == (said,)
+    task = said.split()[1]
+    assert [each.argv for each in runner.seen if each.argv[0] == "scancel"] == [("scancel", task)]
+    assert (record / "cancelled-tasks").read_text() == f"{task.partition('_')[2]}\n"
+    assert not (record / "cancelled").exists(), "the other tasks continue"
 
 
 def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
@@ -839,7 +890,7 @@ def test_a_forgotten_task_of_an_array_has_no_part_of_other_tasks(tmp_path: Path,
 def test_tasks_of_an_array_that_were_cancelled_while_they_waited_are_cancelled(tmp_path: Path) -> None:
     record = array_record(tmp_path)
     (record / "job.json").write_text('{"name": "train", "directives": ["--array=0-5"]}')
-    waits = Reply(0, array_row("2", "PENDING", tmp_path / "2").replace("JobState", "JobName=train JobState"), "")
+    waits = Reply(0, array_row("2,4-5%1", "PENDING", tmp_path / "2").replace("JobState", "JobName=train JobState"), "")
     runner = FakeRunner([(("scontrol",), waits)])
     there = make_session(tmp_path, HOST, runner)
     cancel_jobs(there, ("7_2",))

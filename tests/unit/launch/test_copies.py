@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 from shlex import quote
 
 import pytest
@@ -58,3 +61,24 @@ def test_a_signal_to_the_script_ends_all_copies_and_is_its_exit_code(shell: str)
         started.send_signal(signal.SIGTERM)
         assert started.stdout.read() == "ended\n" * 2
     assert started.returncode == 128 + signal.SIGTERM
+
+
+def test_why_names_a_rank_that_failed_without_a_line_in_its_log(tmp_path: Path) -> None:
+    environment = {**os.environ, "ARGOSY_STATE": str(tmp_path / "state"), "ARGOSY_CONFIG": os.devnull}
+
+    def argosy(*words: str) -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-m", "argosy.cli", *words)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, timeout=60, check=False, capture_output=True, text=True
+        )
+
+    program = '[ "$RANK" != 2 ] || exit 3; exec sleep 100'
+    run = argosy("launch", "bare:", "--site", "local", "--ranks", "3", "--log-dir", "logs", "--", "sh", "-c", program)
+    assert (run.returncode, run.stderr.splitlines()[0]) == (
+        3,
+        "argosy: rank 2 failed first (code 3); the others were ended",
+    )
+    said = argosy("why", "last")
+    assert "failed first (code 3)\n" in said.stdout
+    assert "rank-2.log: no known error\n" in said.stdout
+    assert "ended with an error (code 3): rank 2 on " in said.stdout

@@ -448,8 +448,8 @@ def plan_of(request: LaunchRequest) -> LaunchPlan:
 
 
 def test_a_launch_outside_the_projects_jobs_takes_its_defaults(project: Project) -> None:
-    request = make_request(with_defaults(project, {"image": "x.sif", "command": ("id",), "site": "local"}), HOST)
-    assert (request.site, request.options.account, request.given["account"][1]) == ("local", "p1", "argosy.toml:5")
+    request = make_request(with_defaults(project, {"image": "x.sif", "command": ("id",), "site": "lab"}), HOST)
+    assert (request.site, request.options.account, request.given["account"][1]) == ("lab", "p1", "argosy.toml:5")
     assert [v.name for v in request.container.variables] == ["A"]
 
 

@@ -181,6 +181,33 @@ def test_a_jobs_files_are_copied_and_its_output_grows(tmp_path: Path) -> None:
     assert copy.read_bytes() == b"anew\n", "a file that is shorter was begun anew"
 
 
+def test_an_alias_in_the_catalog_of_the_site_is_submitted_as_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, here, catalog = tmp_path / "far", tmp_path / "here", tmp_path / "catalog" / "tools"
+    for folder in (far / "bin", here / "tree", catalog):
+        folder.mkdir(parents=True)
+    words = ["mksquashfs", str(here / "tree"), str(catalog / "1.sqsh"), "-quiet"]
+    subprocess.run(words, check=True, capture_output=True)
+    (catalog / "stable.sqsh").symlink_to("1.sqsh")
+    (far / "bin" / "sbatch").write_text("#!/bin/sh\necho 7\n")
+    (far / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{far}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("ARGOSY_STATE", str(far / "state"))
+    monkeypatch.setenv("ARGOSY_IMAGES", str(catalog.parent))
+    text = 'name = "lab"\ntitle = "lab"\nscheduler = "slurm"\n[runtime]\nname = "apptainer"\n'
+    (here / "lab.toml").write_text(text)
+    session = make_session(here, make_host(cwd=str(here)), NearSsh(far))
+    request = LaunchRequest("tools:stable", ("true",), site=str(here / "lab.toml"), options=JobOptions(time="5"))
+    launched = launch_by_ssh(request, session, Remote("far"))
+    script = Path(launched.record, "job.sh").read_text()
+    assert f"{catalog}/1.sqsh" in script
+    assert "stable" not in script
+    with pytest.raises(UsageError, match=f"cannot find the image {far}/tools:2 at far") as error:
+        launch_by_ssh(replace(request, image="tools:2"), session, Remote("far"))
+    assert error.value.evidence == "the catalog there does not have the name tools:2, either"
+
+
 @pytest.mark.parametrize(("error", "is_kept"), [("Invalid partition", False), ("Socket timed out", True)])
 def test_the_record_of_a_refused_job_is_removed_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, *, is_kept: bool

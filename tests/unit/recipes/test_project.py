@@ -11,7 +11,7 @@ from argosy.builder.inputs import read_inputs
 from argosy.builder.records import BuildRequest
 from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
-from argosy.images.find import find_image
+from argosy.images.find import fetch_or_find_image
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.project_file import (
     JobTable,
@@ -187,7 +187,7 @@ def test_the_projects_missing_image_is_reported_with_the_command_to_build_it(tmp
     session = make_session(tmp_path, make_host(cwd=str(tmp_path)))
     for word in (str(tmp_path / "my own.sif"), "my own.sif"):
         with pytest.raises(UsageError, match=f"there is no image '{word}'") as caught:
-            find_image(word, session)
+            fetch_or_find_image(word, session)
         assert caught.value.hint == "build it as described in argosy.toml: argosy build"
 
 

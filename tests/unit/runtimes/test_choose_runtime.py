@@ -10,6 +10,7 @@ from argosy.core.records import replace
 from argosy.host import probe
 from argosy.host.gpus import choose_gpu_mode
 from argosy.runtimes.choose import choose_attach, choose_runtime, gpu_at_sites
+from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host
 
@@ -71,6 +72,7 @@ def test_an_unknown_runtime_is_a_usage_error() -> None:
         (replace(LAYERED, kind=ImageKind.TREE), "apptainer", {}, Attach.FLAT, "image"),
         (LAYERED, "apptainer", {"overlay": "no"}, Attach.BIND, "machine"),
         (LAYERED, "bwrap", {"overlay": "no"}, Attach.OVERLAY, "machine"),
+        (LAYERED, "podman", {}, Attach.BIND, "machine"),
         (LAYERED, "apptainer", {"environment": {"APPTAINER_UNDERLAY": "1"}}, Attach.BIND, "environment"),
         (LAYERED, "singularity", {"environment": {"SINGULARITY_TMP_SANDBOX": "true"}}, Attach.BIND, "environment"),
         (LAYERED, "apptainer", {"environment": {"APPTAINER_UNSQUASH": "0"}}, Attach.OVERLAY, "image"),
@@ -79,12 +81,13 @@ def test_an_unknown_runtime_is_a_usage_error() -> None:
 def test_the_layer_attaches_as_the_runtime_will_have_it(
     image: Image, runtime: str, changes: dict[str, object], attach: Attach, source: str
 ) -> None:
-    chosen, choice = choose_attach(image, make_host(**changes), runtime)
+    chosen, choice = choose_attach(image, make_host(**changes), load_runtime(runtime))
     assert (chosen, choice.value) == (attach, attach.value)
     assert source in {choice.source, "image"}
 
 
 NVIDIA = tuple(Gpu("nvidia", index, f"/dev/nvidia{index}") for index in range(4))
+DRIVER = "apptainer finds the driver"
 AMD = (Gpu("amd", 0, "/dev/dri/renderD128"),)
 INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
 
@@ -100,7 +103,7 @@ INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
     ],
 )
 def test_auto_chooses_by_the_visible_gpus(gpus: tuple[Gpu, ...], way: GpuMode, why: str) -> None:
-    chosen, choice = choose_gpu_mode(GpuMode.AUTO, make_host(gpus=gpus), "apptainer")
+    chosen, choice = choose_gpu_mode(GpuMode.AUTO, make_host(gpus=gpus), DRIVER)
     assert (chosen, choice.why) == (way, why)
 
 
@@ -116,7 +119,7 @@ def test_auto_chooses_by_the_visible_gpus(gpus: tuple[Gpu, ...], way: GpuMode, w
 )
 def test_requested_gpus_that_are_missing_stop_the_start(asked: GpuMode, gpus: tuple[Gpu, ...], looked: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        choose_gpu_mode(asked, make_host(gpus=gpus), "apptainer")
+        choose_gpu_mode(asked, make_host(gpus=gpus), DRIVER)
     assert "ctl" in caught.value.what
     assert looked in caught.value.evidence
     assert caught.value.code == 7
@@ -132,14 +135,14 @@ def test_no_gpu_option_at_a_site_that_avoids_it() -> None:
 
 
 def test_gpu_none_wins_over_visible_gpus() -> None:
-    assert choose_gpu_mode(GpuMode.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuMode.NONE
+    assert choose_gpu_mode(GpuMode.NONE, make_host(gpus=NVIDIA), DRIVER)[0] is GpuMode.NONE
 
 
 def test_a_layer_that_changes_system_folders_is_never_attached_partially() -> None:
-    changed = replace(LAYERED, system=True)
-    assert choose_attach(changed, make_host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
+    changed, apptainer = replace(LAYERED, system=True), load_runtime("apptainer")
+    assert choose_attach(changed, make_host("apptainer", overlay="unknown"), apptainer)[0] is Attach.OVERLAY
     with pytest.raises(CheckFailed, match="cannot attach the whole layer") as caught:
-        choose_attach(changed, make_host("apptainer", overlay="no"), "apptainer")
+        choose_attach(changed, make_host("apptainer", overlay="no"), apptainer)
     assert "argosy images export /a.sif --format sif" in caught.value.hint
 
 
@@ -159,3 +162,7 @@ def test_each_switch_of_the_kernel_is_asked(
 ) -> None:
     monkeypatch.setattr(probe, "_read", lambda path: switches.get(str(path).removeprefix("/proc/sys/"), ""))
     assert probe.probe_host({}).user_namespaces == may
+
+
+def test_containers_of_runtimes_that_argosy_chooses_show_the_current_directory() -> None:
+    assert {name for name in RUNTIMES if load_runtime(name).traits.sees_cwd} == {*AUTOMATIC, "bare"}

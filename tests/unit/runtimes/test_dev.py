@@ -64,6 +64,17 @@ def test_an_image_without_a_digest_is_identified_by_its_file(tmp_path: Path) -> 
     assert plan_dev(plan_with(image=image), HOST).entry.dev != first
 
 
+def test_a_new_hard_link_to_an_image_keeps_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "other.sif"
+    file.write_text("one")
+    image = Image(str(file), ImageKind.SIF, "", "amd64")
+    planned, ctime = plan_dev(plan_with(image=image), HOST), file.stat().st_ctime_ns
+    while file.stat().st_ctime_ns == ctime:  # the clock of the file system has ticks
+        (tmp_path / "link.sif").unlink(missing_ok=True)
+        (tmp_path / "link.sif").hardlink_to(file)
+    assert plan_dev(plan_with(image=image), HOST).entry.dev == planned.entry.dev
+
+
 @pytest.mark.parametrize("name", [name for name in RUNTIMES if name not in {"apptainer", "singularity", "bwrap"}])
 def test_a_runtime_without_bind_mounts_over_an_image_is_refused_by_name(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot make an image writable"):

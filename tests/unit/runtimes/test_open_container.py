@@ -72,7 +72,7 @@ def plan(
     base = SiteBase(name=name, enter=mode, why="", source="https://site.example", checked="2026-01-01")  # type: ignore[arg-type]
     site = replace(SITE, images=replace(SITE.images, bases=(base,)))
     planned = plan_container(request, image, make_host("apptainer", "podman"))
-    return plan_entry(planned, request, reference or image.path, (site,))
+    return plan_entry(planned, request, reference or image.path, lambda: (site,))
 
 
 def entered(planned: ContainerPlan) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def test_a_pattern_of_the_profile_says_how_its_images_are_entered() -> None:
     for name, mode in (("lumi-pytorch-2.6.sif", "with-conda"), ("lumi-rocm-6.2.sif", "")):
         image = replace(IMAGE, path=f"/site/{name}")
         planned = plan_container(request, image, make_host("apptainer"))
-        assert plan_entry(planned, request, image.path, (site,)).entry.image.enter == mode
+        assert plan_entry(planned, request, image.path, lambda: (site,)).entry.image.enter == mode
 
 
 def test_a_link_of_the_site_is_its_image(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, Word, literal_argv
 from argosy.host.probe import parse_apptainer_conf, read_links
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_option, leaks, parse_bind_variables
-from argosy.runtimes.bwrap import BWRAP, ENTER, ENTER_IMAGE, HOLD, JOIN
+from argosy.runtimes.bwrap import BWRAP, ENTER_IMAGE, ENTER_PROGRAM, HOLD, JOIN
 from argosy.runtimes.container_plan import (
     ContainerPlan,
     fileless_image,
@@ -350,7 +350,7 @@ def test_the_configuration_decides_whether_a_layer_is_mounted(text: str, answer:
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck")
-@pytest.mark.parametrize("script", [JOIN, HOLD, ENTER, ENTER_IMAGE], ids=["join", "hold", "enter", "image"])
+@pytest.mark.parametrize("script", [JOIN, HOLD, ENTER_PROGRAM, ENTER_IMAGE], ids=["join", "hold", "enter", "image"])
 def test_the_scripts_are_clean(script: str) -> None:
     # The image's files cannot be followed (SC1090); HOLD reads only to wait (SC2034); lists are split by IFS (SC2086).
     words = ["shellcheck", "--shell=sh", "--exclude=SC1090,SC2034,SC2086", "-"]
@@ -596,7 +596,7 @@ def test_values_of_the_callers_environment_are_in_no_argument(name: str) -> None
 def test_a_value_passed_through_the_environment_is_set_in_the_container_without_its_temporary_variable(
     shell: str,
 ) -> None:
-    words = ("sh", "-c", ENTER, "argosy", "9", "/", "", "2", "TOKEN", "OPEN=a b")
+    words = ("sh", "-c", ENTER_PROGRAM, "argosy", "9", "/", "", "2", "TOKEN", "OPEN=a b")
     told = 'printf "%s|%s|%s" "$TOKEN" "$OPEN" "${ARGOSYENV_TOKEN-none}"'
     environment = {"PATH": os.environ["PATH"], "TOKEN": "the image's", "ARGOSYENV_TOKEN": PRIVATE}
     ran = subprocess.run(

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from argosy.cli.__main__ import run_app
 from argosy.core.findings import render_findings
+from argosy.launch.launchers.launcher import LAUNCHERS
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
-from argosy.sites.lint.profile_rules import PROFILE_RULES, RUNTIME_NAMES, lint_profile
+from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_named_profile, lint_profile
 from argosy.sites.lint.rule import Script, count_gpus
 from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
 from argosy.sites.lint.site_rules import SITE_RULES
+from argosy.sites.lint.value_rules import LAUNCHER_NAMES, RUNTIME_NAMES
 from argosy.sites.read import DATA, read_site, site_names
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -133,6 +136,14 @@ PART = '\n[[settings]]\nname = "{}"\nvalue = "{}"\nwhy = "w"\nsource = "https://
 PARTITION = '\n[[partitions]]\nname = "p"\nsource = "https://example.org"\n'
 BIND = '\n[[binds]]\npaths = ["{}"]\nwhy = "w"\nsource = "https://example.org"\n'
 
+DETECTION = 'not_detected = "no page names the hosts"'
+
+
+def part(name: str, keys: str) -> str:
+    """Return a table or, for a name in brackets, a row of a list, above the table [slurm]."""
+    return f'\n[{name}]\n{keys}\nwhy = "w"\nsource = "https://example.org"\n\n[slurm]'
+
+
 TWO_WORDS = """
 [[options]]
 to = "srun"
@@ -204,6 +215,92 @@ PROFILES = (
         '\n[node.proofs]\ncores = "2026-11-20, job 7"\n\n[validated.facts]\n"node.cores" = "4"\n\n[slurm]',
     ),
     ("other-name", 'name = "x"', 'name = "y"'),
+    ("reserved-cores", 'reserved = "0"', 'reserved = "0,8,16"'),
+    ("reserved-cores", 'reserved = "0"', 'reserved = "0;8"'),
+    ("reserved-cores", 'reserved = "0"', 'reserved = "0-7"'),
+    ("uneven-node", "cores = 8", "cores = 8\nsockets = 3"),
+    ("uneven-node", "cores = 8", "cores = 8\nnuma = 3"),
+    ("uneven-node", "cores = 8", "cores = 8\nnuma = 2\ngpu_numa = [1, 2]"),
+    ("cores-per-gpu", "[slurm]\n", "[slurm]\ncpus_per_gpu = 64\n"),
+    ("cores-per-gpu", "\n[slurm]", PARTITION + "cores = 4\ncpus_per_gpu = 16\n\n[slurm]"),
+    ("wrong-vendor", 'gpu_vendor = "amd"\n', ""),
+    ("wrong-vendor", 'gpus = 2\ngpu_vendor = "amd"\ngpu_cpus = ["1-3", "4-7"]', 'gpu_vendor = "amd"'),
+    ("wrong-vendor", "cores = 8", 'cores = 8\ncuda = "12.8"'),
+    ("wrong-vendor", 'gpu_vendor = "amd"', 'gpu_vendor = "nvidia"\nrocm = "6.4"'),
+    ("wrong-vendor", 'scheduler = "slurm"', 'scheduler = "slurm"\nuse = ["slingshot-nvidia"]'),
+    ("wrong-unit", "cores = 8", "cores = 8\nmemory_mb = 256"),
+    ("wrong-unit", "cores = 8", "cores = 8\ngpu_memory_gb = 81920"),
+    ("wrong-unit", "cores = 8", "cores = 8\nnic_gbit = 200000"),
+    ("network-without-nic", 'scheduler = "slurm"', 'scheduler = "slurm"\nuse = ["slingshot-amd"]'),
+    ("no-scheduler", 'scheduler = "slurm"\n', ""),
+    ("invalid-amount", "[slurm]\n", '[slurm]\nmem = "lots"\n'),
+    ("invalid-amount", "[slurm]\n", '[slurm]\nmem = "480"\n'),
+    ("invalid-amount", "[slurm]\n", '[slurm]\nmem_per_gpu = "60 GB"\n'),
+    ("invalid-amount", "\n[slurm]", part("build", 'mem = "64GiB"')),
+    ("invalid-amount", "\n[slurm]", part("build", 'time = "half an hour"')),
+    ("short-time", "\n[slurm]", PARTITION + 'max_time = "24"\n\n[slurm]'),
+    ("short-time", "\n[slurm]", PARTITION + 'max_time = "48:00"\n\n[slurm]'),
+    (
+        "impossible-partition",
+        "\n[slurm]",
+        PARTITION + 'max_time = "1:00:00"\ntime_by_nodes = { 4 = "2:00:00" }\n\n[slurm]',
+    ),
+    ("several-words", "\n[slurm]", part("[options]", 'to = "sbatch"\nword = "--qos gpu"')),
+    ("several-words", "\n[slurm]", part("[options]", 'to = "srun"\nword = "--mpi=pmix --label"')),
+    ("several-words", "\n[slurm]", part("[options]", 'to = "sbatch"\nword = "qos=gpu"')),
+    ("several-words", "\n[slurm]", part("[options]", 'to = "annotation"\nword = "com.hooks.x"')),
+    ("several-words", "\n[slurm]", part("[avoid]", 'word = "--mem 0"')),
+    ("several-names", "\n[slurm]", part("modules", 'load = ["module load singularity"]')),
+    ("several-names", "\n[slurm]", part("modules", 'load = ["singularity gcc/12"]')),
+    ("several-names", "\n[slurm]", part("modules", 'load = ["singularity,gcc/12"]')),
+    ("several-names", "\n[slurm]", part("build", 'unload = ["a b"]')),
+    ("several-names", "[slurm]\n", '[slurm]\ndebug_qos = "debug gpu"\n'),
+    ("relative-path", "\n[slurm]", part("images", 'folders = ["images"]')),
+    ("relative-path", "\n[slurm]", part("images", 'folders = ["~/images"]')),
+    ("relative-path", "\n[slurm]", part("images", 'enter = { "images/*.sif" = "run" }')),
+    ("relative-path", "\n[slurm]", part("modules", 'use = ["mods"]\nload = ["a"]')),
+    ("relative-path", "\n[slurm]", part("build", 'work_dir = "tmp"')),
+    ("relative-path", "\n[slurm]", part("[images.bases]", 'name = "a"\nconda = "opt/conda"')),
+    ("relative-path", "\n[slurm]", part("modes.a", 'default = true\nimages = ["x/*"]')),
+    ("relative-path", "cores = 8", 'cores = 8\ngpu_device = "nvidia0"'),
+    ("not-expanded", "\n[slurm]", PART.format("X", "/x/$USER") + "\n[slurm]"),
+    ("not-expanded", "\n[slurm]", PART.format("X", "/x/{user}") + "\n[slurm]"),
+    ("not-expanded", "\n[slurm]", PART.format("X", "~/x") + "\n[slurm]"),
+    ("not-expanded", "\n[slurm]", part("[settings]", 'name = "X"\nlate = "/x/$USER"')),
+    ("not-expanded", "\n[slurm]", part("[caches]", 'variables = ["A"]\npath = "/x/$USER"')),
+    ("not-expanded", "\n[slurm]", BIND.format("/scratch/$USER") + "\n[slurm]"),
+    ("no-value", "\n[slurm]", part("[settings]", 'name = "X"')),
+    ("odd-path", "\n[slurm]", BIND.format("/scratch:/data") + "\n[slurm]"),
+    ("odd-path", "\n[slurm]", BIND.format("/scratch,/home") + "\n[slurm]"),
+    ("odd-path", "\n[slurm]", BIND.format("/scratch /home") + "\n[slurm]"),
+    ("never-detected", DETECTION, 'hosts = ["uan01.lumi.csc.fi"]\nsource = "https://e.org"'),
+    ("never-detected", DETECTION, 'hosts = ["uan[01-04]"]\nsource = "https://e.org"'),
+    ("never-detected", DETECTION, 'clusters = ["LUMI "]\nsource = "https://e.org"'),
+    ("never-detected", DETECTION, 'variables = { "$NERSC_HOST" = "p" }\nsource = "https://e.org"'),
+    ("detected-everywhere", DETECTION, 'hosts = ["*"]\nsource = "https://e.org"'),
+    ("unknown-name", "\n[slurm]", part("launcher", 'avoid = ["torchurn"]')),
+    (
+        "misspelt-partition",
+        "\n[slurm]",
+        PARTITION.replace('"p"', '"standard"') + part("build", 'partition = "standrad"'),
+    ),
+    (
+        "misspelt-partition",
+        "\n[slurm]",
+        PARTITION.replace('"p"', '"standard"') + part("[options]", 'to = "sbatch"\nword = "--partition=standrad"'),
+    ),
+    ("unknown-name", "\n[slurm]", part("build", 'variables = { "A B" = "1" }')),
+    ("unknown-evidence", "\n[slurm]", '\n[node.sources]\ngpu_cpu = "https://e.org"\n\n[slurm]'),
+    ("unknown-evidence", "\n[slurm]", '\n[node.proofs]\ngpu_cpu = "2026-11-20, job 3"\n\n[slurm]'),
+    ("invalid-pattern", "\n[slurm]", part("network", "proof_lines = ['NET/(OFI']")),
+    ("not-a-version", "[slurm]\n", '[slurm]\nversion = "slurm 24.05"\n'),
+    ("not-a-version", "\n[slurm]", part("runtime", 'name = "apptainer"\nversion = "v1.3"')),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { mode = "cray" }\n\n[slurm]'),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { vendor = "AMD" }\n\n[slurm]'),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { launcher = "mpirun" }\n\n[slurm]'),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { runtime = "aptainer" }\n\n[slurm]'),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { whole_nodes = "true" }\n\n[slurm]'),
+    ("unknown-condition", "\n[slurm]", PART.format("X", "1") + 'when = { nodes = "many" }\n\n[slurm]'),
 )
 """Rule, and what in the good profile is replaced by what."""
 
@@ -244,6 +341,107 @@ def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, ne
     if rule == "undated-proof":
         text = text.replace('name = "NCCL', 'proof = "validated"\nname = "NCCL')
     assert rule in profile_rules(tmp_path, text)
+
+
+def write_profile(folder: Path, text: str, name: str = "x.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_an_invalid_profile_has_a_finding_for_each_fault_and_what_to_write(tmp_path: Path) -> None:
+    text = PROFILE.replace("cores = 8", 'cores = "8"').replace('"amd"', '"AMD"').replace("[slurm]", "[slurm]\nmen = 1")
+    found = lint_named_profile(write_profile(tmp_path, text), (DATA,))
+    assert [(each.line, each.what, each.evidence.partition(":")[0]) for each in found] == [
+        (11, "invalid-profile", "node.cores"),
+        (14, "invalid-profile", "node.gpu_vendor"),
+        (19, "invalid-profile", "slurm.men"),
+    ]
+    assert [each.hint for each in found] == [
+        "write cores = 8, without quotes",
+        "did you mean 'amd'?",
+        "did you mean 'mem'?",
+    ]
+    assert "sites lint" not in render_findings(found)
+
+
+def test_the_faults_of_a_fragment_are_found_in_its_file(tmp_path: Path) -> None:
+    fragment = write_profile(tmp_path, '[node]\ncores = "8"\ngpus = "2"\n', "_part.toml")
+    found = lint_named_profile(write_profile(tmp_path, 'use = ["part"]\n' + PROFILE), (DATA,))
+    assert [(each.path, each.line) for each in found] == [(fragment, 2), (fragment, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "evidence"),
+    [
+        ("name = x\n", 1, "is not valid TOML: "),
+        ('name = "x"\nuse = ["prt"]\n', 2, "cannot find the fragment or site 'prt': use; known: "),
+        ('name = "x"\nuse = ["x"]\n', 2, "x -> x: use"),
+        ('name = "x"\n', 0, "it has no title"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding_too(tmp_path: Path, text: str, line: int, evidence: str) -> None:
+    (found,) = lint_named_profile(write_profile(tmp_path, text), (DATA,))
+    assert (found.path, found.line) == (str(tmp_path / "x.toml"), line)
+    assert evidence in found.evidence
+    assert found.hint
+
+
+def test_one_invalid_profile_does_not_keep_the_others_from_being_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "argosy-sites").mkdir()
+    write_profile(tmp_path / "argosy-sites", 'name = "a"\ntitle = 3\n', "a.toml")
+    write_profile(tmp_path / "argosy-sites", 'name = "c"\ntitle = "b"\n', "b.toml")
+    assert run_app(["sites", "lint"]) == 7
+    out = capsys.readouterr().out
+    assert "argosy-sites/a.toml:2: fail: title: expected text" in out
+    assert "[other-name]" in out
+
+
+HINTS = (
+    ('mem = "480"', 'use mem = "480G" for gigabytes; use mem = "480M" if you mean megabytes'),
+    ('mem = "lots"', 'for example: mem = "60G"'),
+)
+
+
+@pytest.mark.parametrize(("key", "hint"), HINTS)
+def test_the_hint_of_an_amount_is_a_line_of_a_profile(tmp_path: Path, key: str, hint: str) -> None:
+    text = PROFILE.replace("[slurm]\n", f"[slurm]\n{key}\n")
+    (found,) = lint_profile("x.toml", text, read_site(write_profile(tmp_path, text)), TODAY)
+    assert (found.line, found.hint) == (19, hint)
+
+
+CORRECT = (
+    ("\n[slurm]", part("[options]", 'to = "sbatch"\nword = "--comment=two words"')),
+    ("\n[slurm]", part("[options]", 'to = "runtime"\nword = "--writable-tmpfs"')),
+    ("\n[slurm]", part("[avoid]", 'word = "NCCL_DEBUG=TRACE"')),
+    ("\n[slurm]", part("images", 'folders = ["$PROJECT/images", "/images"]')),
+    ("\n[slurm]", part("images", 'enter = { "docker://nvcr.io/*" = "run", "/images/*" = "run" }')),
+    ("\n[slurm]", part("modules", 'load = ["gcc/12.3", "rocm@6.2+x", "/apps/mods/x"]')),
+    ("\n[slurm]", PARTITION + part("build", 'partition = "debug"')),
+    ("\n[slurm]", part("[settings]", 'name = "X"\nvalue = ""')),
+    ("\n[slurm]", part("[settings]", 'name = "X"\nvalue = "{a} costs 5$ ~"')),
+    ("\n[slurm]", part("[settings]", 'name = "X"\nvalue = "1"\nwhen = { vendor = "none | amd", nodes = "> 1" }')),
+    ("\n[slurm]", part("build", 'time = "0:30:00"\nmem = "64G"')),
+    ("[slurm]\n", "[slurm]\ncpus_per_gpu = 7\n"),
+    (DETECTION, 'hosts = ["uan[0-9]*"]\nsource = "https://e.org"'),
+    ("cores = 8", "cores = 8\nmemory_mb = 16000\nnic_gbit = 400\ngpu_memory_gb = 192\nsockets = 2\nnuma = 4"),
+)
+"""Correct values that look like one of the mistakes."""
+
+
+@pytest.mark.parametrize(("old", "new"), CORRECT)
+def test_correct_values_give_no_finding(tmp_path: Path, old: str, new: str) -> None:
+    assert old in PROFILE
+    assert profile_rules(tmp_path, PROFILE.replace(old, new, 1)) == set()
+
+
+def test_a_plugin_without_a_nic_is_fine_if_the_question_is_open(tmp_path: Path) -> None:
+    text = PROFILE.replace('scheduler = "slurm"', 'scheduler = "slurm"\nuse = ["slingshot-amd"]')
+    assert profile_rules(tmp_path, text) == {"network-without-nic"}
+    assert profile_rules(tmp_path, text.replace("everything else", "type of the network cards")) == set()
+    assert profile_rules(tmp_path, text.replace("gpus = 2", 'gpus = 2\nnic = "Slingshot 11"')) == set()
 
 
 def test_threads_are_no_fault_if_slurm_counts_cores(tmp_path: Path) -> None:
@@ -475,5 +673,6 @@ def test_a_list_of_a_thousand_commands_does_not_exhaust_the_stack() -> None:
     assert lint_script("job.sh", text) == ()
 
 
-def test_the_runtimes_that_a_profile_can_name_are_those_of_argosy() -> None:
+def test_the_runtimes_and_launchers_that_a_profile_can_name_are_those_of_argosy() -> None:
     assert set(RUNTIMES) == RUNTIME_NAMES
+    assert set(LAUNCHERS) == LAUNCHER_NAMES

@@ -19,6 +19,7 @@ from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
+from argosy.sites.faults import read_faults
 from argosy.sites.job_settings import (
     INFINIBAND,
     at_partition,
@@ -27,7 +28,7 @@ from argosy.sites.job_settings import (
     full_address,
     late_word,
 )
-from argosy.sites.load import load_site
+from argosy.sites.load import advise_on_site, load_site
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, SiteOption
@@ -109,6 +110,92 @@ def test_an_unknown_key_is_refused_with_its_line_and_the_nearest(tmp_path: Path)
     assert error.hint == "did you mean 'gpu_option'?"
 
 
+FAULTY = """\
+name = "x"
+title = "X"
+checked = 2026-11-20
+use = "slingshot-amd"
+
+[identity]
+files = ["a", "/b", "c"]
+
+[node]
+cores = "64"
+cuda = "twelve"
+rocm = "six"
+memory_mb = "512G"
+local_disk = "yes"
+cpu_modl = "EPYC"
+
+[partitions]
+name = "p"
+
+[[settings]]
+name = "A B"
+value = 1
+
+[[settings]]
+value = "1"
+when = "nodes > 1"
+
+[[binds]]
+paths = ["/a"]
+if_there = true
+
+[[binds]]
+paths = ["b"]
+when = { node = "> 1" }
+
+[slurm]
+polling_seconds = 0
+
+[[modes]]
+"""
+
+FAULTS = (
+    (3, 'checked: expected text in quotes, found a date without quotes -> write checked = "2026-11-20"'),
+    (4, 'use: expected a list in [ ], found text in quotes -> write use = ["slingshot-amd"]'),
+    (7, "identity.files.0: 'a' is not an absolute path -> write the path from / on"),
+    (7, "identity.files.2: 'c' is not an absolute path -> write the path from / on"),
+    (10, "node.cores: expected a whole number, found text in quotes -> write cores = 64, without quotes"),
+    (11, "node.cuda: cuda = 'twelve' is not a version -> write cuda = \"12.8\""),
+    (12, "node.rocm: rocm = 'six' is not a version -> write rocm = \"6.4\""),
+    (13, "node.memory_mb: expected a whole number, found text in quotes -> write memory_mb = NUMBER, in MB"),
+    (14, "node.local_disk: expected true or false, found text in quotes -> write local_disk = true, without quotes"),
+    (15, "node.cpu_modl:  -> did you mean 'cpu_model'?"),
+    (17, "partitions: expected a list in [ ], found a table -> write [[partitions]] instead of [partitions]"),
+    (21, "settings.0.name: 'A B' is not a valid name of a variable -> write letters, digits and _ only"),
+    (22, 'settings.0.value: expected text in quotes, found a whole number -> write value = "1"'),
+    (24, "settings.1: it has no name -> add name = …"),
+    (26, "settings.1.when: expected a table, found text in quotes -> write when = { nodes ="),
+    (33, "binds.1.paths.0: 'b' is not an absolute path -> write the path from / on"),
+    (34, "binds.1.when: when: unknown fact 'node' -> did you mean 'nodes'?"),
+    (37, "slurm.polling_seconds: 0 is not > 0.0 -> write a number > 0.0"),
+    (39, "modes: expected a table, found a list in [ ] -> write [modes.NAME] instead of [[modes]]"),
+)
+"""Line of the file above, and the fault there with its correction."""
+
+
+def test_all_faults_of_a_profile_are_found_in_one_run(tmp_path: Path) -> None:
+    found = read_faults(Path(written(tmp_path, FAULTY)))
+    shown = [(fault.line, f"{fault.key}: {fault.what} -> {fault.hint}") for fault in found]
+    assert len(shown) == len(FAULTS)
+    for (line, text), (expected_line, expected) in zip(shown, FAULTS, strict=True):
+        assert (line, text[: len(expected)]) == (expected_line, expected)
+    error = refusal(tmp_path, FAULTY)
+    assert error.what == f"invalid profile x.toml: {len(FAULTS)} faults"
+    assert len(error.evidence.splitlines()) == len(FAULTS)
+    assert "argosy sites lint" in error.hint
+
+
+def test_two_values_that_contradict_each_other_are_one_fault(tmp_path: Path) -> None:
+    text = (
+        LEAST + '[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n[node]\narchspec = "zen3"\narch = "aarch64"\n'
+    )
+    found = read_faults(Path(written(tmp_path, text)))
+    assert [(fault.line, fault.key) for fault in found] == [(6, "settings.0.value"), (9, "node.archspec")]
+
+
 def test_an_unknown_key_in_a_list_is_found_in_the_right_part(tmp_path: Path) -> None:
     part = '[[settings]]\nname = "A"\nvalue = "1"\n'
     error = refusal(tmp_path, LEAST + part + part + 'valu = "2"\n')
@@ -142,8 +229,8 @@ def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_a_condition_on_an_unknown_fact_names_the_nearest(tmp_path: Path) -> None:
     error = refusal(tmp_path, LEAST + '[[settings]]\nname = "A"\nvalue = "1"\nwhen = { node = "1" }\n')
-    assert "did you mean 'nodes'?" in error.evidence
-    assert "x.toml:4" in error.evidence
+    assert error.hint == "did you mean 'nodes'?"
+    assert "x.toml:7: settings.0.when" in error.evidence
 
 
 @pytest.mark.parametrize("suffix", ["; reboot", "$(id)", "`id`", "a b", "x\ny"])
@@ -193,10 +280,26 @@ def test_a_profile_of_ones_own_builds_on_the_shipped_one_of_its_name_and_no_two_
     )
     site = read_site("lumi-g", folders)
     assert (site.title, site.node.cores, site.slurm.polling_seconds) == ("mine", 64, 60)
-    for name, other in (("a", "b"), ("b", "a")):
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c"), ("a",)])
+def test_profiles_that_include_each_other_are_refused_with_the_whole_cycle(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name, other in zip(names, (*names[1:], names[0]), strict=True):
         written(tmp_path, f'name = "{name}"\ntitle = "t"\nuse = ["{other}"]\n', f"{name}.toml")
-    with pytest.raises(SiteError, match="cannot find the fragment or site 'a'"):
-        read_site("a", folders)
+    with pytest.raises(SiteError) as caught:
+        read_site("a", (tmp_path, DATA))
+    assert " -> ".join((*names, "a")) in caught.value.what
+    assert f"{tmp_path}/{names[-1]}.toml:3: use" in caught.value.evidence
+    assert "did you mean" not in caught.value.hint
+
+
+def test_a_cycle_below_a_profile_is_shown_without_the_profile(tmp_path: Path) -> None:
+    for name, other in (("top", "a"), ("a", "b"), ("b", "a")):
+        written(tmp_path, f'name = "{name}"\ntitle = "t"\nuse = ["{other}"]\n', f"{name}.toml")
+    with pytest.raises(SiteError, match="include each other: a -> b -> a"):
+        read_site("top", (tmp_path, DATA))
 
 
 def test_an_unknown_fragment_names_the_nearest(tmp_path: Path) -> None:
@@ -272,7 +375,10 @@ def test_conditions_are_judged_true_false_or_unknown(
     assert evaluate_condition(parse_condition(when), facts) is expected
 
 
-@pytest.mark.parametrize("when", [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}])
+@pytest.mark.parametrize(
+    "when",
+    [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}, {"nodes": "> 1 and < 4"}],
+)
 def test_an_invalid_condition_is_refused(when: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="when:"):
         parse_condition(when)
@@ -456,19 +562,21 @@ HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ('[[settings]]\nname = "A;reboot"\nvalue = "1"\n', 5, "is not a valid name of a variable"),
+        ('[[settings]]\nname = "A;reboot"\nvalue = "1"\n', 6, "is not a valid name of a variable"),
         ('[[caches]]\nvariables = ["A B"]\npath = "/tmp/x"\n', 5, "is not a valid name of a variable"),
-        ('[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n', 5, "both value and late"),
-        ('[[settings]]\nname = "A"\nlate = "{home}"\n', 5, "known: {user}, {job}, {infiniband}, {devices}"),
-        ('[[binds]]\npaths = ["a/b"]\n', 5, "not an absolute path"),
+        ('[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n', 7, "both value and late"),
+        ('[[settings]]\nname = "A"\nlate = "{home}"\n', 7, "known: {user}, {job}, {infiniband}, {devices}"),
+        ('[[binds]]\npaths = ["a/b"]\n', 6, "not an absolute path"),
         ('[[caches]]\nvariables = ["X"]\npath = "/tmp/$(touch a)-{job}"\n', 5, "without blanks"),
         ('[[options]]\nto = "sbatch"\nword = "--x\\nreboot"\n', 5, "a line break"),
-        ('[[partitions]]\nname = "a\\nb"\n', 5, "not a valid name of a partition"),
-        ('[[partitions]]\nname = "p"\nmax_time = "soon"\n', 5, "not a time limit"),
+        ('[[partitions]]\nname = "a\\nb"\n', 6, "not a valid name of a partition"),
+        ('[[partitions]]\nname = "p"\nmax_time = "soon"\n', 7, "not a time limit"),
+        ('[[partitions]]\nname = "p"\ntime_by_nodes = { "1-91" = "2:00:00" }\n', 7, "'1-91' is not a number of nodes"),
+        ("[node]\ndevices_per_gpu = 0\n", 6, ">= 1"),
         ('[slurm]\nrequired = ["acount"]\n', 6, "acount"),
         ("[slurm]\npolling_seconds = 0\n", 6, "> 0"),
         ("[node]\ncores = -8\n", 6, ">= 0"),
-        ('[launcher]\ntorchrun = "a; b"\n', 5, "not a valid name of a Python module"),
+        ('[launcher]\ntorchrun = "a; b"\n', 6, "not a valid name of a Python module"),
     ],
 )
 def test_an_impossible_profile_is_refused_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
@@ -586,6 +694,17 @@ def test_a_profile_whose_file_has_another_name_is_listed_nowhere_and_reported(
     assert [line.split()[0] for line in out.splitlines() if line.startswith("mine")] == ["mine"]
     assert "mine-2025.toml" in err
     assert 'name = "mine-2025"' in err
+
+
+def test_advice_on_the_site_has_one_note_about_all_skipped_profiles(tmp_path: Path) -> None:
+    folder = tmp_path / "argosy-sites"
+    folder.mkdir()
+    host = make_host("sbatch", cwd=str(tmp_path))
+    assert "skipped" not in advise_on_site(host)
+    (folder / "mine.toml").write_text('name = "other"\ntitle = "Mine"\n')
+    assert "1 profile was skipped ('argosy sites ls' says why)" in advise_on_site(host)
+    (folder / "broken.toml").write_text("name = 3\n")
+    assert "2 profiles were skipped ('argosy sites ls' says why)" in advise_on_site(host)
 
 
 def test_a_folder_of_profiles_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

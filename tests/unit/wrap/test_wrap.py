@@ -15,7 +15,7 @@ from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
-from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
+from argosy.runtimes.bwrap import ENTER_PROGRAM, HOLD, JOIN
 from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import load_runtime
@@ -543,7 +543,7 @@ def test_the_path_of_a_linked_image_is_text_in_the_message_that_it_is_missing(pr
 def test_every_program_that_a_start_defines_is_passed_to_sh() -> None:
     start = replace(START, runtime="bwrap", program="bwrap", trees=("a1", "b2"), root=ROOT)
     text = render_start(start) + render_join(start)
-    for program in (HOLD, ENTER, JOIN):
+    for program in (HOLD, ENTER_PROGRAM, JOIN):
         assert f"\n{program.name}='" in text
         assert f'"${program.name}"' in text
 

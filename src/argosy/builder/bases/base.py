@@ -13,6 +13,7 @@ import msgspec
 from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
@@ -20,11 +21,11 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.host.emulation import machine_named
-from argosy.images.find import find_named, means_reference, refuse_dangling, suggest_named
+from argosy.images.find import find_local, means_reference, refuse_dangling, suggest_image
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
-from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_other_arch
+from argosy.images.open import OpenedImage, layer_key, open_image, refuse_other_arch
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.convert import pack_root_tar, refuse_other_tar
 from argosy.images.registry.fetch import fetch_image
@@ -206,7 +207,7 @@ def base_file(reference: str, session: Session) -> Path:
     UsageError
         If it does not exist; the hint suggests a similar name.
     """
-    found = find_named(reference, session)
+    found = find_local(reference, session)
     if found is not None:
         return found
     refuse_dangling(reference, session)
@@ -214,7 +215,7 @@ def base_file(reference: str, session: Session) -> Path:
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "
         "an image archive, debian:SUITE or docker://NAME",
-        hint=suggest_named(reference, session, "check the path, or use for example --base debian:bookworm"),
+        hint=suggest_image(reference, session, "check the path, or use for example --base debian:bookworm"),
     )
 
 
@@ -259,7 +260,7 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
 
 def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
     """Fill in the architecture, which a squashfs does not record: that of the target machine."""
-    arch = GO_ARCH.get(session.host.target, session.host.target)
+    arch = go_arch(session.host.target)
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 

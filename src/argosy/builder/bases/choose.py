@@ -12,7 +12,7 @@ from argosy.builder.python.pins import CannotHave
 from argosy.builder.python.sources import find_git_packages
 from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
-from argosy.images.find import find_named
+from argosy.images.find import find_local
 from argosy.images.identify import Kind, identify_file
 from argosy.recipes.recipe import Recipe
 from argosy.sites.bases import bases_with, render_bases
@@ -116,7 +116,7 @@ def refuse_base_around(base: str, output: Path, session: Session, options: Engin
     UsageError
         The evidence names a folder that the build writes to.
     """
-    folder = find_named(base, session)
+    folder = find_local(base, session)
     if folder is None or is_made_by_engine(base, options) or identify_file(folder).kind is not Kind.ROOT_DIRECTORY:
         return
     tree = folder.resolve()

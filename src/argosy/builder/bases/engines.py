@@ -22,11 +22,11 @@ from argosy.builder.bases.definitions import (
     refuse_invalid_definition,
     stage_names,
 )
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
-from argosy.images.open import GO_ARCH
 from argosy.images.registry.fetch import daemon_hint
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import explain_pull, is_insecure, parse_insecure
@@ -238,7 +238,7 @@ def _engine_of(file: Path, kind: Format, session: Session) -> str:
 
 def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:
     """Return the build arguments, and the option for another architecture."""
-    name = GO_ARCH.get(session.host.emulated, session.host.emulated)
+    name = go_arch(session.host.emulated)
     if name:
         yield from (architecture, f"linux/{name}" if architecture == "--platform" else name)
     for argument in options.arguments:

@@ -31,6 +31,7 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
+from argosy.core.architectures import go_arch
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
@@ -42,11 +43,11 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import GO_ARCH, OpenedImage
+from argosy.images.open import OpenedImage
 from argosy.images.sif.format import Sif
 from argosy.images.sif.write import FileSlice, Piece, copy_slice, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -88,7 +89,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
     refuse_output(request.output, request.form, force=request.force)
-    opened = open_named(request.image, session)
+    opened = open_reference(request.image, session)
     with (
         reserve_output(request.output, request.form, session, force=request.force),
         session.step("export", str(request.output)) as step,
@@ -131,7 +132,7 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
         base=base_source(image),
         layer=layer_source(image),
         lock=lock,
-        arch=image.arch or GO_ARCH.get(session.host.target, session.host.target),
+        arch=image.arch or go_arch(session.host.target),
         time=lock.time if lock else read_superblock(path, image.base_offset).mkfs_time,
     )
 

@@ -19,7 +19,7 @@ from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
-from argosy.images.find import open_named
+from argosy.images.find import open_reference
 from argosy.images.open import OpenedImage, refuse_layer
 from argosy.images.registry.references import SLASHED, Reference, Transport, parse_reference
 from argosy.images.registry.skopeo import (
@@ -64,7 +64,7 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
             evidence="skopeo: not found",
             hint="install skopeo",
         )
-    opened = open_named(image, session)
+    opened = open_reference(image, session)
     refuse_layer(opened, session)
     path = Path(opened.image.path)
     if reference.transport is Transport.ORAS and opened.image.kind is not ImageKind.SIF:

@@ -21,6 +21,7 @@ from argosy.core.layout import PrefixLayout
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
+from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.bases import System, read_systems
 from argosy.sites.read import profile_folders
 from argosy.version import VERSION
@@ -179,7 +180,7 @@ def cotainr_build(
 def cotainr_info() -> None:
     """Show the container runtime of this machine, and the systems."""
     session = open_session()
-    runtime = next((name for name in ("apptainer", "singularity", "bwrap") if name in session.host.programs), "none")
+    runtime = next((name for name in AUTOMATIC if name in session.host.programs), "none")
     click.echo(f"argosy {VERSION}, Python {sys.version.split()[0]}")
     click.echo(f"container runtime: {runtime}")
     click.echo("systems:")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from argosy.core.errors import SiteError
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import APPTAINERS, Host
@@ -365,14 +366,23 @@ def check_this_machine(session: Session, site: str = "") -> tuple[Finding, ...]:
     SiteError
         When there is no site of that name.
     """
-    seen, matching = collect_facts(session), sites_here(session.host)
+    skipped: list[SiteError] = []
+    seen, matching = collect_facts(session), sites_here(session.host, skipped.append)
+    invalid = tuple(_check_profiles(skipped))
     if site:
         profile = load_site(site, session.host)
-        return check_machine(seen, profile, here=is_here(profile, matching, session.host))
+        return (*check_machine(seen, profile, here=is_here(profile, matching, session.host)), *invalid)
     if len(matching) == 1:
-        return check_machine(seen, matching[0])
+        return (*check_machine(seen, matching[0]), *invalid)
     names = ", ".join(each.name for each in matching)
     evidence = f"this machine matches several profiles: {names}" if names else "no profile matches this machine"
     hint = f"choose one with --site; 'argosy sites ls' lists them{advise_on_new_site(session.host)}"
     unknown = Finding("site", State.UNKNOWN, evidence, hint)
-    return (*check_machine(seen, None), unknown)
+    return (*check_machine(seen, None), *invalid, unknown)
+
+
+def _check_profiles(skipped: Sequence[SiteError]) -> Iterator[Finding]:
+    """Warn of the profiles that no command uses: one of them may be that of this machine."""
+    if skipped:
+        evidence = "skipped: " + "; ".join(error.what for error in skipped)
+        yield Finding("profiles", State.WARN, evidence, "correct or move them; details: argosy sites ls")

@@ -118,7 +118,8 @@ def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool 
     texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures, last_output(lines, is_running=is_running))
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
-    found = _without_mere_warnings(_without_consequences(found, places), texts, places)
+    proven = {each.name for each in signatures if each.also}
+    found = _without_mere_warnings(_without_consequences(found, places), texts, places, proven)
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
@@ -157,10 +158,17 @@ def _without_consequences(found: Sequence[KnownError], places: Mapping[str, Sequ
 
 
 def _without_mere_warnings(
-    found: Sequence[KnownError], texts: Sequence[str], places: Mapping[str, Sequence[int]]
+    found: Sequence[KnownError], texts: Sequence[str], places: Mapping[str, Sequence[int]], proven: Container[str]
 ) -> list[KnownError]:
-    """Return the errors; those that only warnings name are warnings, if nothing else tells of a failure."""
-    mere = {each.name for each in found if all(WARNED.search(texts[at]) for at in places[each.name])}
+    """Return the errors; those that only warnings name are warnings, if nothing else tells of a failure.
+
+    Parameters
+    ----------
+    proven
+        Errors whose lines together prove a failure, even if each is a warning.
+    """
+    unproven = [each.name for each in found if each.name not in proven]
+    mere = {name for name in unproven if all(WARNED.search(texts[at]) for at in places[name])}
     warned = {at for name in mere for at in places[name]}
     is_known = any(each.name not in mere and each.level != "warning" for each in found)
     if is_known or any(is_failure(text) for at, text in enumerate(texts) if at not in warned):

@@ -8,11 +8,11 @@ push`` work with the same artifacts.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -36,6 +36,7 @@ from argosy.images.oci import (
     render_inspection,
     settle_times,
 )
+from argosy.images.part_digest import describe_part
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (
     SkopeoOptions,
@@ -238,7 +239,7 @@ def run_skopeo(command: Command, reference: Reference, session: Session) -> Repl
 def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     """Return the squashfs of a root file system's tar file in the cache; pack it at the first use."""
     refuse_other_tar(path, kind)
-    key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{file_state(path)} {FORMAT}".encode()).hexdigest()[:32]
     entry = session.paths.cache / "fetched" / f"tar-{key}"
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
     with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting, shared=True) as folder:
@@ -269,10 +270,8 @@ def refuse_other_tar(path: Path, kind: FileKind) -> None:
         )
 
 
-def file_state(path: Path) -> list[str | int | bool]:
-    """Return the facts that identify the state of a file; empty for a missing file, which its reader reports."""
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    return [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
+def file_state(path: Path) -> str:
+    """Return an identity of the state of a file; empty for a missing file, which its reader reports."""
+    with suppress(OSError):
+        return describe_part(path, 0, 0).identity
+    return ""

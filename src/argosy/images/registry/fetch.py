@@ -22,21 +22,22 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.memos import read_memo, write_memo
 from argosy.core.model import APPTAINERS
 from argosy.core.os_errors import refuse_special_file, translate_os_errors
-from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.progress import watch_growth
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import fill_once, make_folder, mark_used, work_folder, write_text
+from argosy.core.store import fill_once, make_folder, work_folder
 from argosy.core.suggest import did_you_mean
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
-from argosy.images.open import GO_ARCH, wrong_arch
+from argosy.images.open import wrong_arch
 from argosy.images.registry.convert import (
     FORMAT,
     IMAGE_NAME,
@@ -130,7 +131,7 @@ def _fetch(reference: Reference, session: Session) -> Fetched:
     if reference.transport is Transport.DOCKER_DAEMON:
         return _fetch_from_docker(reference, memo, known, session)
     if known is not None and _is_final(reference):
-        return _fetched(reference, known)
+        return _result_of(reference, known)
     if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
     return _fetch_by_skopeo(reference, memo, known, session)
@@ -152,8 +153,8 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
                 _save_image(reference, session, archive)
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))
-        _write_known(memo, known)
-    return _fetched(reference, known)
+        write_memo(memo, known)
+    return _result_of(reference, known)
 
 
 def _is_final(reference: Reference) -> bool:
@@ -165,27 +166,17 @@ def _memo_key(reference: Reference, session: Session) -> str:
     facts = [str(reference), session.host.target, session.host.can_mount, FORMAT]
     if reference.in_file:
         path = Path(reference.name)
-        facts += file_state(path / "index.json" if path.is_dir() else path)
+        facts.append(file_state(path / "index.json" if path.is_dir() else path))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def _read_known(memo: Path) -> Known | None:
-    """Read the result of the last request; None if its image is no longer in the cache."""
-    try:
-        known = Known(**parse_json(memo.read_text(encoding="utf-8")))
-        mark_used(memo)
-        return known if (Path(known.entry) / IMAGE_NAME).is_file() else None
-    except (OSError, ValueError, TypeError):
-        return None
+    """Read the result of the last request, of any user; None if its image is no longer in the cache."""
+    known = read_memo(memo, Known, trust_others=True)
+    return known if known and (Path(known.entry) / IMAGE_NAME).is_file() else None
 
 
-def _write_known(memo: Path, known: Known) -> None:
-    with translate_os_errors(memo.parent):
-        make_folder(memo.parent)
-        write_text(memo, json.dumps(asdict(known)) + "\n")
-
-
-def _fetched(reference: Reference, known: Known) -> Fetched:
+def _result_of(reference: Reference, known: Known) -> Fetched:
     pinned = reference.pinned_to(known.digest) if known.digest else reference
     return Fetched(Path(known.entry) / IMAGE_NAME, str(pinned))
 
@@ -199,22 +190,22 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     if reply.code != 0:
         if known is not None and classify_fault(last_message(reply)) in AWAY:
             session.reporter.note(f"{reference.registry} does not answer; using {reference} from the cache")
-            return _fetched(reference, known)
+            return _result_of(reference, known)
         raise explain_failure(reference, command, reply)
     manifest = parse_manifest(reply.stdout, settings.arch, str(reference))
     if known is not None and known.digest == manifest.digest:
-        return _fetched(reference, known)
+        return _result_of(reference, known)
     chosen = source.pinned_to(manifest.chosen or manifest.digest)
     file = parse_sif_layer(reply.stdout, reference)
     if file is not None:
         now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, settings, session).parent))
-        _write_known(memo, now)
-        return _fetched(reference, now)
+        write_memo(memo, now)
+        return _result_of(reference, now)
     config = _ask_config(reference, chosen, settings, session)
-    now = Known(str(reference), manifest.digest, str(_place(config, session)))
-    _make(reference, chosen, manifest, config, Path(now.entry), session)
-    _write_known(memo, now)
-    return _fetched(reference, now)
+    now = Known(str(reference), manifest.digest, str(_entry_of(config, session)))
+    _fill_entry(reference, chosen, manifest, config, Path(now.entry), session)
+    write_memo(memo, now)
+    return _result_of(reference, now)
 
 
 def _without_colon(reference: Reference, session: Session) -> Path | str:
@@ -237,12 +228,12 @@ def _ask_config(reference: Reference, chosen: Reference, settings: SkopeoOptions
     return config
 
 
-def _place(config: OciConfig, session: Session) -> Path:
+def _entry_of(config: OciConfig, session: Session) -> Path:
     owners = "owners" if session.host.can_mount else "root"
     return session.paths.cache / "fetched" / f"{config.digest.removeprefix('sha256:')}-{owners}-{FORMAT}"
 
 
-def _make(
+def _fill_entry(
     reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, entry: Path, session: Session
 ) -> None:
     with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting, shared=True) as folder:
@@ -300,7 +291,7 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
     # Argosy caches the image itself, and Apptainer's cache would fill the quota of the home folder.
-    foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
+    foreign = ("--arch", go_arch(session.host.emulated)) if session.host.emulated else ()
     argv = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
     command = Command(argv, env={**temporary, **session.host.environment})

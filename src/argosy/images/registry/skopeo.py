@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.idle import IDLE
 from argosy.core.os_errors import translate_os_errors
@@ -25,7 +26,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.identify import identify_file
 from argosy.images.oci import OciPlatform, parse_oci_manifest
-from argosy.images.open import GO_ARCH, wrong_arch
+from argosy.images.open import wrong_arch
 from argosy.images.registry.references import SLASHED, Reference, Transport
 
 POLICIES = ("/etc/containers/policy.json", ".config/containers/policy.json")
@@ -383,7 +384,7 @@ def skopeo_options(session: Session) -> SkopeoOptions:
     with translate_os_errors(temporary):
         temporary.mkdir(parents=True, exist_ok=True)
     return SkopeoOptions(
-        arch=GO_ARCH.get(host.target, host.target),
+        arch=go_arch(host.target),
         temporary=str(temporary),
         insecure=parse_insecure(host.environment),
         no_policy=not any(path.is_file() for path in policies),

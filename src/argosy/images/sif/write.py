@@ -195,12 +195,12 @@ def write_sif(
     table = b"".join(_pack_descriptor(number, each, time=time) for number, each in enumerate(placed, start=1))
     target = Path(path)
     pieces = tuple(pair for each in placed for pair in place_pieces(each.offset, each.part.pieces))
-    there = begun.move_to(target, pieces) if begun else frozenset()
-    with new_file(target, exists=bool(there)) as descriptor, _write_faults(target):
+    written = begun.move_to(target, pieces) if begun else frozenset()
+    with new_file(target, exists=bool(written)) as descriptor, _write_faults(target):
         _write_all(descriptor, head, 0)
         _write_all(descriptor, table, DESCRIPTORS_OFFSET)
         os.truncate(descriptor, _end(placed))
-        _write_at(descriptor, (pair for pair in pieces if pair not in there))
+        _write_at(descriptor, (pair for pair in pieces if pair not in written))
         os.fsync(descriptor)
 
 

@@ -277,10 +277,10 @@ class _Joint:
 
     def _folder_in(self, folder: _Folder, name: bytes, number: int) -> _Folder:
         """Return the subfolder with a name: an existing one, the target of a link, or a new folder."""
-        there = self._follow(folder, name)
-        if there is None:
-            there = self._rewrite(_Folder(number, folder, None, ()), folder, name)
-        return there
+        found = self._follow(folder, name)
+        if found is None:
+            found = self._rewrite(_Folder(number, folder, None, ()), folder, name)
+        return found
 
     def _follow(self, folder: _Folder, *path: bytes) -> _Folder | None:
         """Resolve a path to a folder as a program in the container would; return None if there is no folder."""

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from argosy.core.errors import ImageError
@@ -118,6 +119,18 @@ class DirectoryEntry(NamedTuple):
     place: int
 
 
+class FoundPath(NamedTuple):
+    """The last entry on a path, and the names that remain: missing, or behind an entry that is not a folder."""
+
+    entry: DirectoryEntry
+    rest: tuple[bytes, ...]
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the path certainly does not exist; a link on the way may lead to it."""
+        return bool(self.rest) and self.entry.kind == InodeKind.FOLDER
+
+
 def place_of(block: int, offset: int) -> int:
     """Return a reference to an inode: its block's position in the table, and the offset in the block."""
     return block << 16 | offset
@@ -152,6 +165,7 @@ class Tables:
         self.numbers = Numbers(*SUPERBLOCK.unpack(self.read(0, SUPERBLOCK.size)))
         self._unpack = _unpacker(render_compressor(self.numbers.compressor))
         self._blocks: dict[int, tuple[bytes, int]] = {}
+        self._entries: dict[int, dict[bytes, DirectoryEntry]] = {}
 
     def read(self, at: int, size: int) -> bytes:
         """Read bytes of the file system.
@@ -222,6 +236,31 @@ class Tables:
                 offset, step, kind, length = ENTRY.unpack_from(data, at)
                 at += ENTRY.size + length + 1
                 yield DirectoryEntry(data[at - length - 1 : at], kind, number + step, place_of(block, offset))
+
+    @cached_property
+    def root(self) -> DirectoryEntry:
+        """The root folder, which has no name."""
+        place = self.numbers.root
+        return DirectoryEntry(b"", InodeKind.FOLDER, self.folder(place).number, place)
+
+    def find(self, path: str) -> FoundPath:
+        """Find a path, from the root folder on. Links are not followed."""
+        entry = self.root
+        names = tuple(name for name in os.fsencode(path).split(b"/") if name)
+        for index, name in enumerate(names):
+            found = self._entries_of(entry).get(name) if entry.kind == InodeKind.FOLDER else None
+            if found is None:
+                return FoundPath(entry, names[index:])
+            entry = found
+        return FoundPath(entry, ())
+
+    def _entries_of(self, folder: DirectoryEntry) -> dict[bytes, DirectoryEntry]:
+        """Return the entries of a folder by their names; each folder is read once."""
+        entries = self._entries.get(folder.place)
+        if entries is None:
+            entries = {entry.name: entry for entry in self.listing(self.folder(folder.place))}
+            self._entries[folder.place] = entries
+        return entries
 
     def walk(self) -> Iterator[DirectoryEntry]:
         """Yield all entries of all folders."""

@@ -19,10 +19,11 @@ from argosy.core.session import Session
 from argosy.jobs.live.probe import JobView, ProbeTarget
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
-from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
+from argosy.jobs.query import LAST_BYTES, JobFacts, describe_waiting, find_job, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.requeue import describe_requeue
+from argosy.jobs.scheduler import ask_job, list_jobs
 from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, describe_state
 
 LONGEST_LINE = 400

@@ -8,73 +8,41 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
-from argosy.core.records import replace
-from argosy.core.toml_lines import find_line
-from argosy.sites.binding import counts_cores, gives_threads, plan_masks, usable_cores
-from argosy.sites.conditions import Facts, evaluate_condition
+from argosy.core.suggest import did_you_mean
+from argosy.sites.binding import MAP, counts_cores, gives_threads, plan_masks, usable_cores
+from argosy.sites.conditions import FactComparison, Facts, evaluate_condition
+from argosy.sites.faults import read_faults
 from argosy.sites.job_settings import SLINGSHOT, contradicted_fact, describe_missing_plugin, full_address
+from argosy.sites.lint.node_rules import NODE_RULES
+from argosy.sites.lint.profile import FORMAT, Profile
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
-from argosy.sites.profile import Identity, Node, Partition, Site
-from argosy.sites.profile_parts import Conditional, Evident
+from argosy.sites.lint.value_rules import LAUNCHER_NAMES, RUNTIME_NAMES, VALUE_RULES
+from argosy.sites.profile import Node, Partition, Site, Slurm
+from argosy.sites.profile_parts import Conditional
 from argosy.sites.read import find_profile, read_site
-from argosy.sites.software import Images
+from argosy.slurm.times import parse_minutes
 
 OLDEST = dt.timedelta(days=540)
 """Age after which a source must be read again: sites change their software about once a year."""
 
 SMT = "https://slurm.schedmd.com/mc_support.html"
-FORMAT = "the format of site profiles"
-SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher", "network", "images", "build")
-RUNTIME_NAMES = frozenset(
-    "apptainer bare bwrap docker edf enroot podman podman-hpc pyxis singularity".split()  # noqa: SIM905
-)
-"""Container runtimes that a profile can name."""
+PLACE = re.compile(r"(.*?\.toml):(\d+)(?:: |$)", re.MULTILINE)
+"""Beginning of the evidence of an error about a file."""
 
-ARCHITECTURES = frozenset({"aarch64", "ppc64le", "x86_64"})
-"""Architectures by the names of ``uname -m``."""
+FACT_VALUES = {
+    "vendor": frozenset({"amd", "intel", "nvidia", "none"}),
+    "launcher": LAUNCHER_NAMES,
+    "runtime": RUNTIME_NAMES,
+    "whole_nodes": frozenset({"yes", "no"}),
+}
+"""Fact of a condition -> the values that it can have."""
+NUMBERS = frozenset({"nodes", "ranks", "ranks_per_node", "gpus_per_node"})
+"""Facts of a condition that are numbers."""
 
-LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
 GPU_MODES = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
-
-
-class Profile(msgspec.Struct, frozen=True):
-    """A profile, its text, and the current date."""
-
-    site: Site
-    text: str
-    today: dt.date
-    stem: str
-    """The name of the file without ``.toml``."""
-
-    def line(self, *keys: str) -> int:
-        """Return the line of a key; for a part of a fragment the line of ``use``."""
-        return find_line(self.text, keys)
-
-    def parts(self) -> Iterator[tuple[tuple[str, ...], Evident]]:
-        """Yield every part that is not empty, with its keys."""
-        for section in SECTIONS:
-            part: Evident = getattr(self.site, section)
-            own = replace(part, bases=()) if isinstance(part, Images) else part
-            if own != type(part)() and not (isinstance(part, Identity) and not part.has_marks):
-                yield (section,), own
-        for number, base in enumerate(self.site.images.bases):
-            yield ("images", "bases", str(number)), base
-        for name in LISTS:
-            for part in getattr(self.site, name):
-                yield (name, str(self.index(name, part))), part
-        for name, mode in self.site.modes.items():
-            yield ("modes", name), mode
-
-    def index(self, key: str, part: Evident) -> int:
-        """Return the index of a part within this file: parts of fragments come first in the merged list."""
-        parts: tuple[Evident, ...] = getattr(self.site, key)
-        here = len(re.findall(rf"^\s*\[\[\s*{key}\s*\]\]", self.text, re.MULTILINE))
-        return parts.index(part) - (len(parts) - here)
 
 
 def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[FileFinding, ...]:
@@ -85,15 +53,32 @@ def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[File
 
 
 def lint_named_profile(name: str, folders: Sequence[Path]) -> tuple[FileFinding, ...]:
-    """Check a profile by its name or file.
+    """Check a profile by its name or file. If its format is invalid, all faults of the format are the findings.
 
     Raises
     ------
     SiteError
-        If there is no such profile, or its format is invalid.
+        If there is no such profile.
     """
-    path, site = find_profile(name, folders), read_site(name, folders)
+    path = find_profile(name, folders)
+    try:
+        site = read_site(str(path), folders)
+    except SiteError as error:
+        return _format_findings(path, error)
     return lint_profile(str(path), path.read_text(encoding="utf-8"), site, dt.datetime.now(tz=dt.UTC).date())
+
+
+def _format_findings(path: Path, error: SiteError) -> tuple[FileFinding, ...]:
+    """Return why a profile cannot be read, with all faults of the file that the error is about: it, or a fragment."""
+    place = PLACE.match(error.evidence)
+    file, line = (place[1], int(place[2])) if place else (str(path), 0)
+    faults = [
+        Fault(each.line, f"{each.key}: {each.what or 'unknown key'}", each.hint) for each in read_faults(Path(file))
+    ]
+    if not faults:
+        shown = error.evidence[place.end() :] if place else error.evidence
+        faults = [Fault(line, ": ".join(filter(None, (error.what, shown))), error.hint)]
+    return tuple(file_finding(file, INVALID, fault) for fault in faults)
 
 
 def _without_source(profile: Profile) -> Iterator[Fault]:
@@ -144,7 +129,8 @@ def _wrong_map(profile: Profile) -> Iterator[Fault]:
     try:
         plan_masks(node)
     except SiteError as error:
-        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", error.hint)
+        if error.key == MAP:  # another rule checks the reserved cores
+            yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", error.hint)
     for key in ("gpu_numa", "gpu_pci", "gpu_nics"):
         rows = getattr(node, key)
         if rows and len(rows) != node.gpus:
@@ -161,7 +147,8 @@ def _threads_as_cores(profile: Profile) -> Iterator[Fault]:
         what = f"a core has {node.threads_per_core} threads, which Slurm gives to jobs instead of cores"
         hint = 'add [[options]] with to = "sbatch" and word = "--threads-per-core=1"'
         yield Fault(profile.line("node", "threads_per_core"), what, hint)
-    mapped, usable = _mapped_cores(node), len(usable_cores(node))
+    mapped = _mapped_cores(node)
+    usable = len(usable_cores(node)) if mapped else 0
     if mapped and node.threads_per_core != 1 and mapped * 2 <= usable:
         what = f"gpu_cpus has {mapped} of {usable} cores, so cores may count hardware threads"
         hint = f"if a core has two threads, write cores = {node.cores // 2}; if it has one, add threads_per_core = 1"
@@ -246,8 +233,12 @@ def _set_twice(profile: Profile) -> Iterator[Fault]:
 def _odd_path(profile: Profile) -> Iterator[Fault]:
     for bind in profile.site.binds:
         for path in bind.paths:
-            if (bind.if_there or "*" in path) and re.search(r"[\s;&$`\"'\\,:]", path):
-                yield Fault(profile.line("binds"), f"{path!r} contains a special character of the shell or the runtime")
+            # A runtime reads a colon or comma as the end of the path: HOST:CONTAINER, and --bind A,B.
+            special = r"[\s;&$`\"'\\,:]" if bind.if_there or "*" in path else r"[,:]|\s/"
+            if re.search(special, path):
+                what = f"{path!r} contains a special character of the shell or the runtime"
+                hint = "write each path of the host as an element of paths; inside, it is the same"
+                yield Fault(profile.part_line("binds", bind), what, hint)
     for cache in profile.site.caches:
         if not re.match(r"/(tmp|dev/shm|var/tmp|local|scratch_local)\b", cache.path):
             yield Fault(
@@ -255,19 +246,41 @@ def _odd_path(profile: Profile) -> Iterator[Fault]:
             )
 
 
-def _unknown_mode(profile: Profile) -> Iterator[Fault]:
+def _unknown_condition(profile: Profile) -> Iterator[Fault]:
     site = profile.site
-    parts: tuple[Conditional, ...] = (*site.settings, *site.binds, *site.options, *site.caches)
-    for part in parts:
-        for fact, known in (("mode", set(site.modes)), ("partition", {p.name for p in site.partitions})):
-            words = {word.strip(" =!") for word in part.when.get(fact, "").split("|")} - {""}
-            if known and words - known:
-                yield Fault(
-                    profile.line(fact),
-                    f"a condition names the unknown {fact} {min(words - known)!r}",
-                )
+    known = FACT_VALUES | {"mode": frozenset(site.modes)}
+    known |= {"partition": frozenset(p.name for p in site.partitions)} if site.partitions else {}
+    for key in ("settings", "binds", "options", "caches", "avoid"):
+        parts: tuple[Conditional, ...] = getattr(site, key)
+        for part in parts:
+            for row in part.condition:
+                if fault := _describe_unknown(row, known.get(row.fact)):
+                    line = profile.part_line(key, part, "when")
+                    yield Fault(line, *fault)
     if site.modes and sum(mode.default for mode in site.modes.values()) != 1:
         yield Fault(profile.line("modes"), "one of several modes must be the default", "add default = true")
+
+
+def _describe_unknown(row: FactComparison, known: frozenset[str] | None) -> tuple[str, str] | None:
+    """Return a value of a comparison that its fact never has, and the hint; None if all are possible.
+
+    Parameters
+    ----------
+    known
+        The values that the fact can have; None if there are too many to list.
+    """
+    if row.fact in NUMBERS:
+        wrong = [value for value in row.values if not value.isdecimal()]
+        hint = f'write a number: when = {{ {row.fact} = "> 1" }}'
+    elif known is not None:
+        wrong = [value for value in row.values if value not in known]
+        otherwise = (
+            f"known: {', '.join(sorted(known))}" if known else f"the profile has no {row.fact}: remove the condition"
+        )
+        hint = did_you_mean(wrong[0], known, otherwise) if wrong else ""
+    else:
+        wrong, hint = [], ""
+    return (f"a condition names the unknown {row.fact} {wrong[0]!r}", hint) if wrong else None
 
 
 def _avoided_default(profile: Profile) -> Iterator[Fault]:
@@ -278,6 +291,14 @@ def _avoided_default(profile: Profile) -> Iterator[Fault]:
         )
 
 
+def _no_scheduler(profile: Profile) -> Iterator[Fault]:
+    """Find a profile of a cluster without `scheduler`, whose default means a single machine."""
+    site = profile.site
+    if not site.has_slurm and (site.partitions or site.slurm != Slurm()):
+        what = "the profile has partitions or options of Slurm, but no scheduler"
+        yield Fault(1, what, 'add scheduler = "slurm"')
+
+
 def _wrong_gpu_mode(profile: Profile) -> Iterator[Fault]:
     vendor = GPU_MODES.get(profile.site.runtime.gpu)
     if vendor and profile.site.node.gpu_vendor not in {"", vendor}:
@@ -285,17 +306,6 @@ def _wrong_gpu_mode(profile: Profile) -> Iterator[Fault]:
             f"--{profile.site.runtime.gpu} is for GPUs of {vendor}, and the nodes have {profile.site.node.gpu_vendor}"
         )
         yield Fault(profile.line("runtime", "gpu"), what)
-
-
-def _unknown_name(profile: Profile) -> Iterator[Fault]:
-    site = profile.site
-    for keys, value, known in (
-        (("runtime", "name"), site.runtime.name, RUNTIME_NAMES),
-        (("node", "arch"), site.node.arch, ARCHITECTURES),
-    ):
-        if value and value not in known:
-            hint = f"use one of {', '.join(sorted(known))}"
-            yield Fault(profile.line(*keys), f"unknown {'.'.join(keys)} {value!r}", hint)
 
 
 def _claims_proof(profile: Profile) -> Iterator[Fault]:
@@ -308,8 +318,14 @@ def _impossible_partition(profile: Profile) -> Iterator[Fault]:
     def is_empty(partition: Partition) -> bool:
         return bool(partition.max_nodes and partition.min_nodes > partition.max_nodes)
 
-    for partition in filter(is_empty, profile.site.partitions):
-        yield Fault(profile.line("partitions"), f"{partition.name}: min_nodes is larger than max_nodes")
+    for partition in profile.site.partitions:
+        line = profile.part_line("partitions", partition)
+        if is_empty(partition):
+            yield Fault(line, f"{partition.name}: min_nodes is larger than max_nodes")
+        for most, time in partition.time_by_nodes.items():
+            if partition.max_time and parse_minutes(time) > parse_minutes(partition.max_time):
+                what = f"{partition.name}: jobs of up to {most} nodes may take {time}, more than max_time"
+                yield Fault(line, what, "write the longest limit as max_time, and shorter ones in time_by_nodes")
     names = Counter(partition.name for partition in profile.site.partitions)
     for name in (name for name, count in names.items() if count > 1):
         yield Fault(profile.line("partitions"), f"the partition {name} occurs twice")
@@ -354,6 +370,9 @@ def _other_name(profile: Profile) -> Iterator[Fault]:
         yield Fault(profile.line("name"), f"the file {stem}.toml has the profile of {name}", hint)
 
 
+INVALID: Rule[Profile] = Rule("invalid-profile", "no command can use the profile", FORMAT, lambda _: ())
+"""Its faults are found before there is a `Profile` to check."""
+
 PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("no-source", "a fact without a source cannot be checked", FORMAT, _without_source),
     Rule("no-reason", "a setting without a reason cannot be reviewed", FORMAT, _without_reason),
@@ -369,14 +388,16 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("own-advice", "the profile contradicts itself", FORMAT, _peers_cut_off),
     Rule("set-twice", "only the last one counts", FORMAT, _set_twice),
     Rule("odd-path", "the job fails on the node", FORMAT, _odd_path),
-    Rule("unknown-condition", "the part is never used", FORMAT, _unknown_mode),
+    Rule("unknown-condition", "the part is never used", FORMAT, _unknown_condition),
     Rule("avoided-default", "the profile contradicts itself", FORMAT, _avoided_default),
     Rule("wrong-gpu-mode", "containers see no GPU", FORMAT, _wrong_gpu_mode),
-    Rule("unknown-name", "no job can use it", FORMAT, _unknown_name),
+    Rule("no-scheduler", "programs run on the login node, not in jobs", FORMAT, _no_scheduler),
     Rule("undated-proof", "a validation is valid for certain versions", FORMAT, _claims_proof),
     Rule("impossible-partition", "it allows no job", FORMAT, _impossible_partition),
     Rule("no-detection", "users must name the site in every command", FORMAT, _without_detection),
     Rule("edited-proof", "no run has confirmed the value", FORMAT, _edited_proof),
     Rule("other-name", "--site finds a profile by the name of its file", FORMAT, _other_name),
     Rule("no-questions", "unknown facts must be listed", FORMAT, _no_questions),
+    *NODE_RULES,
+    *VALUE_RULES,
 )  # fmt: skip

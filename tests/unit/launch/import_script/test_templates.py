@@ -6,10 +6,11 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import ImportedScript
 
 
-def read(*lines: str) -> None:
-    import_script("j.sh", "\n".join(("#!/bin/bash", *lines, "srun ./a", "")))
+def read(*lines: str) -> ImportedScript:
+    return import_script("j.sh", "\n".join(("#!/bin/bash", *lines, "srun ./a", "")))
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,7 @@ def test_a_template_is_refused_with_the_lines_of_its_placeholders(lines: tuple[s
     ],
 )
 def test_text_that_only_looks_like_a_placeholder_is_imported(line: str) -> None:
-    read(line)
+    imported = read(line)
+    assert imported.jobs[-1].program == "./a"
+    lines = {each.line for each in imported.translations}
+    assert (2 in lines) != line.startswith("# "), "all but a comment is translated or reported"

@@ -1,0 +1,83 @@
+"""Ask Slurm about jobs: the user's list, and the rows of one job from the controller or the accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from argosy.core.errors import CheckFailed, ToolMissing
+from argosy.core.process import Command, Reply
+from argosy.core.session import Session
+from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
+from argosy.slurm.queries import (
+    JobRow,
+    parse_sacct,
+    parse_scontrol_jobs,
+    parse_squeue,
+    plan_sacct,
+    plan_squeue,
+    sort_tasks,
+)
+from argosy.slurm.states import choose_task
+
+
+def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
+    """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
+    command = plan_squeue(session.host.person.name, ended=ended)
+    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
+
+
+def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
+    """Yield the user's jobs without end, and why they are out of date if the controller does not answer.
+
+    The caller waits between two lists.
+    """
+    rows: tuple[JobRow, ...] = ()
+    while True:
+        try:
+            rows, problem = list_jobs(session), ""
+        except CheckFailed as error:
+            problem = error.what
+        yield rows, problem
+
+
+def ask_job(session: Session, job: str) -> dict[str, str]:
+    """Return the scheduler's facts about a job, or about the main task of an array; empty for an unknown job.
+
+    Raises
+    ------
+    CheckFailed
+        If the controller does not answer.
+    """
+    return choose_task(ask_tasks(session, job))
+
+
+def ask_tasks(session: Session, job: str) -> tuple[dict[str, str], ...]:
+    """Return the scheduler's facts about each task of an array, or each component of a job; empty for an unknown job.
+
+    The tasks that wait share a row. Of an array that has left the queue, only the main task is listed.
+
+    Raises
+    ------
+    CheckFailed
+        If the controller does not answer.
+    """
+    reply, rows = ask_controller(session, job)
+    if says_no_answer(reply.stderr):
+        raise no_answer(reply)
+    accounted = {} if rows else ask_accounting(session, job)
+    return (accounted,) if accounted else rows
+
+
+def ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
+    """Return the reply of scontrol about a job, and a row for each task or component."""
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
+
+
+def ask_accounting(session: Session, job: str) -> dict[str, str]:
+    """Return the facts about a job that left the queue; empty if the cluster has no accounting."""
+    try:
+        reply = session.runner.run(Command(plan_sacct(job)))
+    except ToolMissing:
+        return {}
+    return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
