@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import JobShape
 from argosy.launch.context import LaunchContext
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
@@ -76,7 +76,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         return self.context.target.site
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> JobShape:
         """Nodes, ranks, GPUs and cores of the job."""
         return self.context.target.shape
 
@@ -215,7 +215,7 @@ def _choose_launcher(context: LaunchContext) -> Choice:
     """Choose the launcher: the user's, else that of the image and the command, the site, or the program's MPI."""
     request, image = context.request, context.container.entry.image
     launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
-    if context.target.is_job and not (request.launcher or request.wanted.ranks):
+    if context.target.is_job and not (request.launcher or request.resources.ranks):
         refuse_starter_program(request.command)
     launcher = launcher_of_mpi(launcher_at_site(launcher, context.target.site), context)
     if not adds_packages(request.container):

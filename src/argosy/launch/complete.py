@@ -9,7 +9,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.launch.script.parts import plan_resume
 from argosy.launch.shape import choose_job_shape, fewest_cores, refuse_impossible_numbers
@@ -91,18 +91,20 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
     UsageError
         If the job itself would be refused for something that its smoke run does not have.
     """
-    wanted = request.wanted
-    refuse_impossible_numbers(wanted)
+    resources = request.resources
+    refuse_impossible_numbers(resources)
     plan_resume(request.restarts, request.checkpoint, request.options)
-    asked = wanted.nodes or 1
+    asked = resources.nodes or 1
     nodes = min(SMOKE_NODES, asked)
-    smaller = replace(wanted, nodes=nodes, ranks=wanted.ranks // asked * nodes, gpus=wanted.gpus // asked * nodes)
+    smaller = replace(
+        resources, nodes=nodes, ranks=resources.ranks // asked * nodes, gpus=resources.gpus // asked * nodes
+    )
     queue, why = _debug_queue(request, site)
     options = replace(request.options, **queue, time=SMOKE_TIME, array="", dependency="", signal="", requeue=False)  # type: ignore[arg-type]  # text fields
     row = Choice("--time", SMOKE_TIME, "enough to start all ranks", "option --smoke")
     return replace(
         request,
-        wanted=smaller,
+        resources=smaller,
         options=options,
         name=f"{request.name}-smoke" if request.name else "",
         restarts=0,
@@ -174,16 +176,16 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
-    wanted, counts = _allocated_shape(request, site, environment)
+    resources, counts = _allocated_shape(request, site, environment)
     nodes_there = at_partition(site, site.partition(partition[1]))
-    cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
+    cores = _cores_per_rank(resources, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
-        wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
+        resources, counts = replace(resources, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
     rows = unused_rows({name: value for name, value in late.items() if (name, value) != partition}, UNUSED_HERE)
     found = {name: (value, f"job {job}") for name, value in (*counts.items(), partition) if value}
     return replace(
         request,
-        wanted=wanted,
+        resources=resources,
         options=JobOptions(partition=partition[1]),
         extra=(),
         restarts=0,
@@ -208,9 +210,9 @@ def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Cho
 
 def _allocated_shape(
     request: LaunchRequest, site: Site, environment: Mapping[str, str]
-) -> tuple[Wanted, dict[str, str]]:
+) -> tuple[ResourceRequest, dict[str, str]]:
     """Return the shape of the allocation, and its numbers."""
-    wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
+    resources, counts = request.resources, {name: _count(names, environment) for name, names in COUNTS.items()}
     gpu = request.container.gpu
     if gpu is GpuMode.NONE or (gpu is GpuMode.AUTO and not site.node.gpu_vendor):
         del counts["gpus_per_node"]
@@ -219,18 +221,18 @@ def _allocated_shape(
     known = {name: number for name, number in counts.items() if number}
     has = known | {"gpus": known.get("gpus_per_node", 0) * known.get("nodes", 1)}
     for name, number in has.items():
-        asked = getattr(wanted, name)
+        asked = getattr(resources, name)
         if number and asked and asked != number and name not in request.given:
             raise UsageError(
                 f"{option_name(name)} contradicts the allocation",
                 evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {number}",
                 hint=f"remove {option_name(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
-    total = 0 if "gpus_per_node" in known else wanted.gpus
-    return replace(wanted, gpus=total, **known), {name: str(number) for name, number in known.items()}
+    total = 0 if "gpus_per_node" in known else resources.gpus
+    return replace(resources, gpus=total, **known), {name: str(number) for name, number in known.items()}
 
 
-def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
+def _cores_per_rank(resources: ResourceRequest, site: Site, host: Host, *, typed: bool) -> int:
     """Return the cores per rank if the allocation has fewer than the plan needs, else 0.
 
     Raises
@@ -238,7 +240,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
     UsageError
         If the allocation has fewer cores than requested, or fewer cores than ranks.
     """
-    shape, _ = choose_job_shape(wanted, site)
+    shape, _ = choose_job_shape(resources, site)
     cores = fewest_cores(host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     if not cores or max(1, shape.cpus_per_rank) * shape.ranks_per_node <= cores:
         return 0
@@ -249,7 +251,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
             evidence=f"{count(cores, 'core')} on a node, and {count(ranks, 'rank')}",
             hint=f"allocate more cores, for example salloc --cpus-per-task={ranks}; or start fewer ranks with --ranks",
         )
-    if wanted.cpus_per_rank and typed:
+    if resources.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than --cpus-per-rank requests",
             evidence=f"{count(ranks, 'rank')} on a node with {shape.cpus_per_rank} each; the node has {cores}",
@@ -279,10 +281,10 @@ def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
             f"invalid range of nodes {request.elastic!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes"
         )
     most = int(match[2])
-    if request.wanted.nodes not in {0, most}:
+    if request.resources.nodes not in {0, most}:
         raise UsageError(
             "--nodes contradicts --elastic",
-            evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
+            evidence=f"--nodes {request.resources.nodes}, --elastic {request.elastic}",
             hint="remove --nodes",
         )
-    return replace(request, wanted=replace(request.wanted, nodes=most))
+    return replace(request, resources=replace(request.resources, nodes=most))

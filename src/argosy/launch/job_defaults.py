@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from argosy.core.model import Choice, GpuMode, Host, Mark
 from argosy.core.records import replace
-from argosy.jobs.launch_plan import Shape
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.jobs.launch_plan import JobShape
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import evident_choice, gpus_of
-from argosy.sites.partitions import Demand, choose_partition, is_whole
+from argosy.sites.partitions import PartitionNeeds, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.slurm.times import describe_short_time
@@ -34,8 +34,8 @@ def with_user_defaults(options: JobOptions, host: Host) -> tuple[JobOptions, tup
     return options, tuple(rows)
 
 
-def with_default_gpus(request: LaunchRequest, site: Site, options: JobOptions) -> tuple[Wanted, str]:
-    """Return the requested shape with the GPUs of the nodes, and why it has them, if no option is about GPUs.
+def with_default_gpus(request: LaunchRequest, site: Site, options: JobOptions) -> tuple[ResourceRequest, str]:
+    """Return the requested resources with the GPUs of the nodes, and why, if no option is about GPUs.
 
     ``--gpu none`` requests a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
 
@@ -46,34 +46,34 @@ def with_default_gpus(request: LaunchRequest, site: Site, options: JobOptions) -
     options
         The options of the job, with the defaults of the user.
     """
-    wanted = request.wanted
+    resources = request.resources
     is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
-    if wanted.gpus or wanted.gpus_per_node or is_allocated:
-        return wanted, ""
+    if resources.gpus or resources.gpus_per_node or is_allocated:
+        return resources, ""
     if request.container.gpu is GpuMode.NONE:
-        return wanted, "--gpu none: the job requests no GPUs"
+        return resources, "--gpu none: the job requests no GPUs"
     if not gpus_of(site, site.partition(options.partition)):
-        return wanted, ""
-    gpus, why = _gpus_of_nodes(wanted, site, options)
-    return replace(wanted, gpus_per_node=gpus), f"{why}; for a job without GPUs: --gpu none"
+        return resources, ""
+    gpus, why = _gpus_of_nodes(resources, site, options)
+    return replace(resources, gpus_per_node=gpus), f"{why}; for a job without GPUs: --gpu none"
 
 
-def _gpus_of_nodes(wanted: Wanted, site: Site, options: JobOptions) -> tuple[int, str]:
+def _gpus_of_nodes(resources: ResourceRequest, site: Site, options: JobOptions) -> tuple[int, str]:
     """Return the GPUs of each node: all with ``--nodes`` or on whole nodes, else one per rank, which costs less."""
     of_node = gpus_of(site, site.partition(options.partition))
-    if wanted.nodes:
+    if resources.nodes:
         return of_node, "all GPUs of each node, because nodes were requested"
     # The partition depends on the number of GPUs, too: the one for a single GPU shows whether jobs get whole nodes.
-    demand = Demand(1, 1, options.time, exclusive=options.exclusive)
-    partition, _ = choose_partition(site, options.partition, demand)
-    if is_whole(site, partition, demand):
+    needs = PartitionNeeds(1, 1, options.time, exclusive=options.exclusive)
+    partition, _ = choose_partition(site, options.partition, needs)
+    if is_whole(site, partition, needs):
         return gpus_of(site, partition), "all GPUs of the node, because jobs get whole nodes there"
-    needed = -(-max(1, wanted.ranks) // site.node.devices_per_gpu)
+    needed = -(-max(1, resources.ranks) // site.node.devices_per_gpu)
     return min(of_node, needed), "one for each rank, because no number was given"
 
 
 def with_site_defaults(
-    options: JobOptions, site: Site, shape: Shape, *, partition: str, whole_nodes: bool
+    options: JobOptions, site: Site, shape: JobShape, *, partition: str, whole_nodes: bool
 ) -> tuple[JobOptions, tuple[Choice, ...]]:
     """Add the chosen partition, and the profile's memory if the user did not request any.
 

@@ -24,8 +24,8 @@ class Purpose(Enum):
     """The program, or the job, starts from this machine."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """The shape that the user requests; a number of 0 is chosen by the plan."""
+class ResourceRequest(msgspec.Struct, frozen=True):
+    """The nodes, ranks, GPUs and cores that the user requests; a number of 0 is chosen by the plan."""
 
     nodes: int = 0
     ranks: int = 0
@@ -57,7 +57,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     """A file, a name in the catalog, or a reference to a registry."""
     command: tuple[str, ...]
     site: str = "local"
-    wanted: Wanted = msgspec.field(default_factory=Wanted)
+    resources: ResourceRequest = msgspec.field(default_factory=ResourceRequest)
     launcher: str = ""
     """How ranks are started; empty: chosen from the image and the command."""
     launcher_arguments: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ from itertools import groupby
 from argosy.core.model import Choice, ChoiceKey, Mark, Variable
 from argosy.core.render import count
 from argosy.core.shell import as_comment, render_assignment
+from argosy.launch.script.facts import ScriptFacts
 from argosy.launch.script.helpers import WIDTH, packed
-from argosy.launch.script.slurm_facts import ScriptFacts
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.version import VERSION
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from argosy.core.model import ImageKind
 from argosy.core.shell import Word, collect_helpers, merge_helpers, quote
+from argosy.launch.script.facts import ScriptFacts
 from argosy.launch.script.head import render_environment, render_head
 from argosy.launch.script.helpers import heading, render_call, render_program
 from argosy.launch.script.parts import before_command, render_before_here
-from argosy.launch.script.slurm_facts import ScriptFacts
 from argosy.runtimes.runtime import FILES
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from argosy.core.model import Choice
 from argosy.host.gpus import MODE_VENDOR
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import JobShape
 from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.script.parts import Resume
 from argosy.launch.shape import spare_cores
@@ -26,7 +26,7 @@ class ScriptFacts(msgspec.Struct, frozen=True):
     site: str
     container: ContainerPlan
     started: LauncherCommand
-    shape: Shape
+    shape: JobShape
     choices: tuple[Choice, ...]
     before: tuple[str, ...] = ()
     """Shell commands to run once in the image before the ranks start."""
