@@ -90,7 +90,9 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     """Write Argosy's files into the layer, compute its content digest, and write its lock."""
     wheels = layer.wheels.packed if layer.wheels else ()
     below = (layer.before.entries,) if layer.wheels and layer.before else ()
-    _write_own_files(layer)
+    found = layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout
+    write_layer_files(layer.tree, layer.activation, has_apptainer_base=bool(found))
+    locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)
     normalise_tree(layer.tree, system=layer.system)
     entries = merge_entries((*below, describe_with_notes(layer.tree), *(wheel.entries for wheel in wheels)))
     for note in _altered_packages(base, layer, entries, wheels):
@@ -119,18 +121,24 @@ def lacks_mpi(lock: Lock, search: Callable[[], str]) -> bool:
     return mpi_of_lock(lock) in {"", NONE} and not search().strip()
 
 
-def _write_own_files(layer: InstalledLayer) -> None:
+def write_layer_files(tree: Path, activation: Activation, *, has_apptainer_base: bool) -> None:
+    """Write the files with which each runtime gives programs the layer's environment.
+
+    Parameters
+    ----------
+    has_apptainer_base
+        Whether the base, or its layer if this one continues it, has the file after which Apptainer sets variables.
+    """
     files = [
         (ENTER, render_enter(), 0o755),
-        (ENV_SCRIPT, render_env_script(layer.activation), 0o644),
+        (ENV_SCRIPT, render_env_script(activation), 0o644),
         (APPTAINER_ENV, render_source_line(), 0o755),
         (PROFILE_SCRIPT, render_source_line(), 0o644),
     ]
-    if not layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout:
+    if not has_apptainer_base:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for path, text, mode in files:
-        write_in_root(layer.tree, path, text, mode=mode)
-    locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)
+        write_in_root(tree, path, text, mode=mode)
 
 
 def _altered_packages(
