@@ -69,8 +69,13 @@ class BuildInputs(msgspec.Struct, frozen=True):
     """The project whose steps and stages run: the user's project file, or what the lock records of it."""
 
 
-def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
-    """Read the user's files, or the lock that replaces them.
+def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> BuildInputs:
+    """Read the user's files, or use the lock that replaces them.
+
+    Parameters
+    ----------
+    lock
+        The lock that the request names, or None.
 
     Raises
     ------
@@ -83,9 +88,8 @@ def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
             parse_debian(base, session.host.environment)
     if request.project:
         request.project.refuse_missing()
-    if not request.locked:
+    if lock is None:
         return BuildInputs(_read_files(request, session), request.base, project=request.project)
-    lock = read_lock(request.locked, session)
     shown, hint = ("the bundle", FROM_BUNDLE) if request.bundle else (request.locked, "")
     if request.sources:
         refuse_changed(lock, _read_files(request, session), shown, hint=hint)

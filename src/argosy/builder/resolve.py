@@ -30,6 +30,7 @@ from argosy.images.formats import SUFFIXES, OutputFormat
 from argosy.images.identify import Kind, identify_file
 from argosy.images.registry.references import is_reference
 from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, FLATTENED, BuildOptions
+from argosy.recipes.lock import Lock
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
 from argosy.recipes.project_file import ImageTable, Project, find_project, read_project, words
@@ -68,8 +69,10 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
         If a file is missing or invalid, or if the site or its architecture is not available here.
     """
     request = complete_request(request, session.host)
-    session = resolve_target_session(request, session)
-    inputs, site = read_inputs(request, session), _find_target_site(request, session.host)
+    site = load_site(request.site, session.host) if request.site else None
+    lock = read_lock(request.locked, session) if request.locked else None
+    session = resolve_target_session(request, session, site, lock)
+    inputs = read_inputs(request, session, lock)
     _suggest_site_bases(request, site, session)
     refuse_base_around(inputs.base, request.output, session, request.engine)
     for stage in inputs.project.table.stage if inputs.project else ():
@@ -394,30 +397,18 @@ def resolve_build_request(
     return replace(request, base=asked.base, bundle=Path(bundle)) if bundle else request
 
 
-def _find_target_site(request: BuildRequest, host: Host) -> Site | None:
-    """Read the profile of the site that the image is for; return None without one.
-
-    Raises
-    ------
-    SiteError
-        If there is no such site.
-    """
-    return load_site(request.site, host) if request.site else None
-
-
-def resolve_target_session(request: BuildRequest, session: Session) -> Session:
-    """Return a session for the architecture that the image is for: the requested one, or the site's.
+def resolve_target_session(request: BuildRequest, session: Session, site: Site | None, lock: Lock | None) -> Session:
+    """Return a session for the architecture that the image is for: the requested one, or that of the lock or the site.
 
     Raises
     ------
     UsageError
         If the architecture is unknown, or is not the site's.
-    SiteError, CheckFailed
-        If there is no such site, or this machine cannot run its programs.
+    CheckFailed
+        If this machine cannot run programs for it.
     """
     host = session.host
-    site = _find_target_site(request, host)
-    locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
+    locked = machine_named(lock.base.arch) if lock else ""
     asked, there = _architecture(request.arch) or locked, site.node.architecture if site else ""
     if site and asked and there and asked != there:
         raise UsageError(f"--arch is {asked}, but {site.name} is {there}", hint="remove --arch")
