@@ -28,7 +28,7 @@ import msgspec
 
 from argosy.builder.backends.plan import needs_tree
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.packed.store import TORCH, PackageRecord, PackedPackage, WheelCache, can_be_stored
+from argosy.builder.packed.store import TORCH, PackedPackage, WheelCache, can_be_stored, pack_part, quiet_share
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_wheels
 from argosy.builder.python.file_lists import FileList, find_altered_packages, read_file_lists
@@ -39,13 +39,12 @@ from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.core.records import replace
 from argosy.core.render import render_size
-from argosy.core.session import QuietReporter, Session, Step
-from argosy.core.store import digest_of_file, link_or_copy
+from argosy.core.session import Session, Step
+from argosy.core.store import link_or_copy
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.formats import OutputFormat
-from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, normalise_tree, run_pack
+from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, normalise_tree
 from argosy.images.squashfs.superblock import Superblock
-from argosy.images.tree_digests import describe_entries
 from argosy.recipes.lock import Lock
 from argosy.recipes.recipe import Recipe
 
@@ -216,10 +215,8 @@ class _Packer:
         self._parts = installer.work / PARTS  # not below the trees, which are removed while a part is still read
         self._parts.mkdir()
         self._bytecode = BytecodeCache(container.session.paths.cache / BYTECODE, installer.python.build)
-        processors = container.session.host.cpus
-        share = replace(container.session.host, memory=container.session.host.memory // processors)
-        self._session = replace(container.session, host=share, reporter=QuietReporter())
-        self._compiling, self._packing = WorkerThreads(2), WorkerThreads(processors)
+        self._session = quiet_share(container.session)
+        self._compiling, self._packing = WorkerThreads(2), WorkerThreads(container.session.host.cpus)
         self._batches = list[Future[list[Future[PackedPackage]]]]()
 
     def __enter__(self) -> Self:
@@ -260,20 +257,12 @@ class _Packer:
 
 
 def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) -> PackedPackage:
-    """Pack the tree of one wheel. Its files get the time of the image when they are joined."""
-    name = pin.package.name
-    entries = describe_entries(tree)
-    run_pack(session, tree, part, time=0)
-    record = PackageRecord(
-        name=name,
-        version=pin.package.version,
-        digest=f"sha256:{digest_of_file(part)}",
-        entries=tuple(entries.values()),
-        size=size,
-        requires=tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site)),
-        altered=next(find_altered_packages(tree, entries, {name}), ""),
-    )
-    return PackedPackage(record, part, entries)
+    """Pack the tree of one wheel; record its requirements, and whether its files differ from its own list."""
+    name, version = pin.package.name, pin.package.version
+    requires = tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site))
+    packed = pack_part(session, tree, part, name=name, version=version, size=size, requires=requires)
+    altered = next(find_altered_packages(tree, packed.entries, {name}), "")
+    return replace(packed, record=replace(packed.record, altered=altered))
 
 
 def split_tree(

@@ -27,12 +27,13 @@ import msgspec
 from argosy.builder.python.pins import Pin
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
+from argosy.core.session import QuietReporter, Session
 from argosy.core.shared_folders import share_new
-from argosy.core.store import atomic_file, make_folder
+from argosy.core.store import atomic_file, digest_of_file, make_folder
 from argosy.images.part_digest import describe_part, part_digest, remember_digest
 from argosy.images.sif.write import FileSlice, whole_of
-from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL
-from argosy.images.tree_digests import Entries, name_of_entry
+from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL, run_pack
+from argosy.images.tree_digests import Entries, describe_entries, name_of_entry
 from argosy.recipes.lock import SourceKind
 
 PACKED = "packed"
@@ -131,6 +132,44 @@ def find_part(entry: Path, cache: Path) -> PackedPackage | None:
                 os.utime(entry)
             return PackedPackage(record, part, {name_of_entry(entry): entry for entry in record.entries})
     return None
+
+
+def quiet_share(session: Session) -> Session:
+    """Return a session for one of the threads that pack parts: with its share of the memory, and without reports."""
+    share = replace(session.host, memory=session.host.memory // session.host.cpus)
+    return replace(session, host=share, reporter=QuietReporter())
+
+
+def pack_part(
+    session: Session,
+    tree: Path,
+    part: Path,
+    *,
+    name: str,
+    version: str,
+    size: int,
+    requires: tuple[str, ...] = (),
+    meta: bytes = b"",
+) -> PackedPackage:
+    """Pack the tree of one package, whose files get the time of the image when they are joined.
+
+    Parameters
+    ----------
+    part
+        The new squashfs.
+    size, requires, meta
+        See `PackageRecord`.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        If mksquashfs is missing or fails, or the disk is full.
+    """
+    entries = describe_entries(tree)
+    run_pack(session, tree, part, time=0)
+    digest = f"sha256:{digest_of_file(part)}"
+    record = PackageRecord(name, version, digest, tuple(entries.values()), size, requires, meta=meta)
+    return PackedPackage(record, part, entries)
 
 
 def store_part(entry: Path, wheel: PackedPackage, cache: Path) -> PackedPackage:
