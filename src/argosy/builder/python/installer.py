@@ -98,6 +98,21 @@ class Installer(msgspec.Struct, frozen=True):
         container = replace(self.build_container, binds=(Bind(str(tree), ROOT), *kept))
         return replace(self, build_container=container, layer=layer)
 
+    def after(self, pins: Iterable[Pin], executable: str = "") -> Installer:
+        """Return an installer for packages that are built against installed ones.
+
+        Parameters
+        ----------
+        pins
+            The packages that this installer has installed.
+        executable
+            The Python that finds them; empty for the present one.
+        """
+        added = {pin.package.name: pin.package.version for pin in pins}
+        packages = tuple({**dict(self.python.packages), **added}.items())
+        python = replace(self.python, executable=executable or self.python.executable, packages=packages)
+        return replace(self, python=python, fresh=True)
+
     def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
         """Run uv in the container."""
         return self.build_container.run(*self._start(arguments), variables=self.variables(), on_line=on_line)

@@ -235,24 +235,27 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     CheckFailed, ToolFailed
         As for `resolve` and `refuse_unmet_requirements`, or if a package cannot be installed.
     """
-    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
-    pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
+    early, late = split_late(recipe)
+    pins = resolve(installer, early, step)
     create_environment(installer)
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)
     refuse_unmet_requirements(installer)
     refuse_compiled(installer, recipe)
     compile_installed(installer, pins, step)
-    if not late:
+    if not late.pip:
         return pins
-    python = installer.python
-    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
-    whole = replace(python, executable=f"{ENV_PREFIX}/bin/python", packages=tuple(there.items()))
-    second = replace(installer, python=whole, fresh=True)
-    more = resolve(second, replace(recipe, pip=late), step)
+    second = installer.after(pins, f"{ENV_PREFIX}/bin/python")
+    more = resolve(second, late, step)
     install_pins(second, more, step)
     compile_installed(second, more, step)
     return (*pins, *more)
+
+
+def split_late(recipe: Recipe) -> tuple[Recipe, Recipe]:
+    """Split a recipe into the packages that are installed first, and those that are built against them."""
+    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
+    return replace(recipe, pip=tuple(line for line in recipe.pip if line not in late)), replace(recipe, pip=late)
 
 
 def compile_installed(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
