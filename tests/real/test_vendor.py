@@ -75,9 +75,9 @@ def bench(shop: Shop, vendor: Shop) -> Shop:
     return replace(shop, base=vendor.base)
 
 
-def refused(bench: Shop, requirements: str) -> Ended:
+def refused(bench: Shop, requirements: str, *more: str) -> Ended:
     recipe = bench.write("r.txt", requirements)
-    done = bench.argosy("build", recipe, "--base", bench.base, "-o", bench.folder / "no.sif")
+    done = bench.argosy("build", recipe, "--base", bench.base, "-o", bench.folder / "no.sif", *more)
     bench.nothing_left()
     assert not (bench.folder / "no.sif").exists()
     return done
@@ -106,8 +106,9 @@ def test_the_base_is_untouched_and_the_layer_holds_nothing_of_it(bench: Shop) ->
     assert layer == ["/opt/argosy/env/bin/torchrun"]
 
 
-def test_a_conflict_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop) -> None:
-    done = refused(bench, "oldtorch\n")
+@pytest.mark.parametrize("more", [(), ("--no-build-isolation", "oldtorch")], ids=["with the others", "last"])
+def test_a_conflict_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop, more: tuple[str, ...]) -> None:
+    done = refused(bench, "oldtorch\n", *more)
     assert done.code == 7, done.err
     assert "torch<2" in done.err
     assert f"torch=={VENDOR}" in done.err
@@ -142,8 +143,9 @@ def test_a_torch_that_may_be_replaced_hides_the_bases_which_stays_and_its_lock_g
     assert said.out == f'2.8.0\n__version__ = "{VENDOR}"\n', said.err
 
 
-def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(bench: Shop) -> None:
-    image = bench.build("torchvision\n")
+@pytest.mark.parametrize("more", [(), ("--no-build-isolation", "torchvision")], ids=["with the others", "last"])
+def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(bench: Shop, more: tuple[str, ...]) -> None:
+    image = bench.build("torchvision\n", *more)
     shown = bench.run(image, "python", "-c", "import torch, torchvision; print(torch.__version__, torchvision.VERSION)")
     assert shown.out == f"{VENDOR} 0.24.0\n"
 

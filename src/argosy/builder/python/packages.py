@@ -149,10 +149,17 @@ def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
         *installer.file("-c", "base.txt", render_pins(base)),
         *installer.file("-c", "limits.txt", installer.python.limits),
-        *installer.file("--overrides", "overrides.txt", render_pins(builds) + render_overrides(recipe, builds)),
+        *installer.file("--overrides", "overrides.txt", _render_builds(installer) + render_overrides(recipe, builds)),
         *installer.file("-r", "requirements.in", requirements),
         *installer.file("-r", "asked/pyproject.toml", project),
     )
+
+
+def _render_builds(installer: Installer) -> str:
+    """Render the overrides for a vendor's builds: their versions, or no requirement at all if uv does not see them."""
+    builds = vendor_builds(installer.python.packages)
+    seen = {name: version for name, version in builds.items() if name not in installer.unseen}
+    return render_pins(seen) + "".join(f"{name}; sys_platform == 'none'\n" for name in installer.unseen)
 
 
 def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
@@ -248,6 +255,8 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     second = installer.after(pins, f"{ENV_PREFIX}/bin/python")
     more = resolve(second, late, step)
     install_pins(second, more, step)
+    # Without refuse_compiled, which would also refuse a package that was built here against the base's torch.
+    refuse_unmet_requirements(installer)
     compile_installed(second, more, step)
     return (*pins, *more)
 
