@@ -51,7 +51,7 @@ from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import python_fits, refuse_other_python
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.recipe import Recipe, render_sources
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Site
 
@@ -94,8 +94,7 @@ def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> 
         if needs_python(job.recipe):
             return _install_pip(job, container, step)
     activation = plan_activation(extra=variables_over(job.recipe, job.base))
-    names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
-    step.result = f"{names} ({_describe_backend(container)})"
+    step.result = f"{render_sources(job.recipe)} ({_describe_backend(container)})"
     packages = _merge_packages(job.base, ())
     return InstalledLayer(job.tree, container, None, packages, activation, (), job.settings)
 

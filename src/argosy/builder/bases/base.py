@@ -159,8 +159,7 @@ def open_base(
         return _fetched_base(wanted, session)
     if kind in PACKED_FIRST:
         return _packed_base(reference, path, session, work)
-    opened = _open_here(path, session)
-    return Base(reference, opened, digest_ahead(opened.image, session))
+    return _make_base(reference, open_image(path.absolute()), session)
 
 
 def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], options: EngineOptions) -> bool:
@@ -183,14 +182,8 @@ def is_copied(path: Path, session: Session) -> bool:
         refuse_other_tar(path, kind)
     if kind.kind in PACKED_FIRST or file_reference(kind.kind, path.absolute()) is not None:
         return False
-    _open_here(path, session)
+    _refuse_other_target(open_image(path.absolute()).image, session)
     return True
-
-
-def _open_here(path: Path, session: Session) -> OpenedImage:
-    opened = _with_arch(open_image(path.absolute()), session)
-    _refuse_other_target(opened.image, session)
-    return opened
 
 
 def is_made_by_engine(reference: str, options: EngineOptions) -> bool:
@@ -240,9 +233,7 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
 
 def _fetched_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
-    opened = open_image(fetched.path)
-    _refuse_other_target(opened.image, session)
-    return Base(fetched.reference, opened, digest_ahead(opened.image, session))
+    return _make_base(fetched.reference, open_image(fetched.path), session)
 
 
 def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
@@ -253,14 +244,16 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     else:
         packed, time = work / "base.sqfs", time_of_file(path)
         run_pack(session, path, packed, time=time, all_root=not session.host.can_mount, keep_times=True)
-    opened = _with_arch(open_image(packed), session)
-    return Base(reference, opened, digest_ahead(opened.image, session))
+    return _make_base(reference, open_image(packed), session)
 
 
-def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
-    """Fill in the architecture, which a squashfs does not record: that of the target machine."""
-    arch = GO_ARCH.get(session.host.target, session.host.target)
-    return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
+def _make_base(reference: str, opened: OpenedImage, session: Session, added: tuple[str, ...] = ()) -> Base:
+    """Return an image as a base. A squashfs does not record its architecture: it gets that of the target machine."""
+    if not opened.image.arch:
+        arch = GO_ARCH.get(session.host.target, session.host.target)
+        opened = replace(opened, image=replace(opened.image, arch=arch))
+    _refuse_other_target(opened.image, session)
+    return Base(reference, opened, digest_ahead(opened.image, session), added)
 
 
 def _refuse_other_target(image: Image, session: Session) -> None:
@@ -276,9 +269,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
         session.reporter.note(f"the base in the cache is damaged and is created again: {damaged.what}")
         remove_path(file.parent)
         opened = open_image(make_debian(reference, session, needs)[0])
-    opened = _with_arch(opened, session)
-    _refuse_other_target(opened.image, session)
-    return Base(reference, opened, digest_ahead(opened.image, session), added)
+    return _make_base(reference, opened, session, added)
 
 
 def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: bool) -> None:

@@ -278,11 +278,6 @@ def write_delta(
     return overlay.size
 
 
-def write_flat(path: Path, content: Content, metadata: Sequence[NewPart], session: Session, work: Path) -> int:
-    """Write base and layer as one partition, and return its size in bytes."""
-    return write_whole(path, make_whole(content, session, work), content, metadata)
-
-
 def write_whole(
     path: Path, whole: Whole, content: Content, metadata: Sequence[NewPart], begun: BegunFile | None = None
 ) -> int:

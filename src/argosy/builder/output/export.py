@@ -20,7 +20,7 @@ from argosy.builder.output.assemble import (
     plan_metadata,
     unpack_base,
     unpack_layer,
-    write_flat,
+    write_whole,
 )
 from argosy.builder.output.oci import (
     ImageConfig,
@@ -205,16 +205,14 @@ def write_output(
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {
-        OutputFormat.SIF: lambda beside: _write_sif(beside, content, sif, session, work),
+        OutputFormat.SIF: lambda beside: write_whole(
+            beside, make_whole(content, session, work), content, plan_metadata(sif, content.lock)
+        ),
         OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session, work),
     }
     with atomic_file(output, force=force) as beside, watch_growth(session.meter("writing"), beside):
         return writers[form](beside)
-
-
-def _write_sif(beside: Path, content: Content, sif: Sif | None, session: Session, work: Path) -> int:
-    return write_flat(beside, content, plan_metadata(sif, content.lock), session, work)
 
 
 def _write_layer(beside: Path, content: Content, session: Session, work: Path) -> int:
