@@ -201,8 +201,8 @@ def _make_mount_point(tree: Path, bind: Bind) -> None:
         target.touch()
 
 
-def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path) -> BuildContainer:
-    """Find the first build backend that runs a shell in an unpacked root file system on this machine.
+def find_shell_container(session: Session, rootfs: RootfsSpec, *, scratch: Path) -> BuildContainer:
+    """Find the first build backend that runs a shell in an unpacked root file system, or in one that it mounts.
 
     Raises
     ------
@@ -212,22 +212,14 @@ def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path)
     failures: list[str] = []
     scratch.mkdir()
     for choice in list_backends(session.host):
-        container = BuildContainer(choice, RootfsSpec("", 0, str(tree)), str(scratch), session)
+        if needs_tree(choice.value) and not rootfs.tree:
+            continue
+        container = BuildContainer(choice, rootfs, str(scratch), session)
         reply = session.runner.run(container.command(ExecSpec(("/bin/sh", "-c", ":"))))
         if reply.code == 0:
             return replace(container, backend=_explain_rejected(choice, failures))
         failures += _describe_failure(choice, reply)
     raise _no_backend_works(failures)
-
-
-def find_mounting_container(session: Session, image: Path, *, scratch: Path) -> BuildContainer | None:
-    """Find the first build backend that mounts a squashfs and runs a shell in it, or return None."""
-    scratch.mkdir()
-    for choice in list_backends(session.host):
-        container = BuildContainer(choice, RootfsSpec(str(image), 0), str(scratch), session)
-        if not needs_tree(choice.value) and container.run("/bin/sh", "-c", ":").code == 0:
-            return container
-    return None
 
 
 def _no_backend_works(failures: list[str]) -> ToolFailed:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
+from argosy.builder.backends.container import BuildContainer, find_shell_container
+from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.model import Image
@@ -205,7 +206,8 @@ def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str
     ToolMissing, ToolFailed
         If no build backend can run a program in the tree.
     """
-    return ask_build_container(find_build_container_in_tree(session, tree, scratch=work / "ask"))
+    rootfs = RootfsSpec("", tree=str(tree))
+    return ask_build_container(find_shell_container(session, rootfs, scratch=work / "ask"))
 
 
 def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, find_mounting_container
+from argosy.builder.backends.container import BuildContainer, find_shell_container
+from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.output.assemble import (
     Content,
     ask_build_container,
@@ -31,7 +32,7 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
-from argosy.core.errors import UsageError
+from argosy.core.errors import ToolFailed, UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
@@ -310,7 +311,7 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
         If no build backend can run a program of the image, or the disk is full.
     """
     packed = _packed(content, session, work)
-    build_container = find_mounting_container(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
+    build_container = _open_packed(packed, session, work)
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
     if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:
@@ -343,10 +344,13 @@ def _packed(content: Content, session: Session, work: Path) -> Path:
     return again
 
 
-def _unpacked(packed: Path, session: Session, work: Path) -> BuildContainer:
+def _open_packed(packed: Path, session: Session, work: Path) -> BuildContainer:
+    """Return a container with a squashfs as its root; it is unpacked first if no build backend can mount it."""
+    with suppress(ToolFailed):
+        return find_shell_container(session, RootfsSpec(str(packed)), scratch=work / "ask")
     tree = work / "tree"
     unpack_source(session, whole_of(packed), tree, doing="unpacking the image")
-    return find_build_container_in_tree(session, tree, scratch=work / "ask-tree")
+    return find_shell_container(session, RootfsSpec("", tree=str(tree)), scratch=work / "ask-tree")
 
 
 def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:
