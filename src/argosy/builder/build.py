@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes, measure_cost
 from argosy.builder.resolve import refuse_no_output, resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
+from argosy.core.errors import ArgosyError
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -68,6 +72,28 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
         if report := copy_cached_image(request, context.inputs, clock):
             return report
         return build(plan_build(context), clock)
+
+
+@contextmanager
+def hiding_file(file: Path, shown: str, *, command: str) -> Iterator[None]:
+    """Correct the errors of a build from a requirements file that Argosy wrote.
+
+    Parameters
+    ----------
+    file
+        The file, which the user does not know.
+    shown
+        The command or option that the user gave the packages to; the evidence shows it instead of the file.
+    command
+        The command that has the options that a hint may name.
+    """
+    try:
+        yield
+    except ArgosyError as error:
+        error.evidence = re.sub(rf"{re.escape(str(file))}(:\d+)?", shown, error.evidence)
+        if "--allow-replace" in error.hint:
+            error.hint += f" (an option of '{command}')"
+        raise
 
 
 def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:

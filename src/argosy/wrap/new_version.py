@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.base_layer import link_layer_tree
-from argosy.builder.build import build_image
+from argosy.builder.build import build_image, hiding_file
 from argosy.builder.records import BuildRequest
-from argosy.core.errors import ArgosyError, ImageError, NoVersions, UsageError
+from argosy.core.errors import ImageError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Bind, ContainerRequest, GpuMode
 from argosy.core.process import tool_error
@@ -353,12 +352,10 @@ def _built(
         prefix_layout=PrefixLayout(own_python=recipe.own_python),
         default_base=recipe.default_base and base == recipe.base,
     )
-    try:
-        report = build_image(request, session)
-    except ArgosyError as error:
-        error.evidence = re.sub(rf"{re.escape(str(folder / ADDED))}(:\d+)?", "argosy wrap update", error.evidence)
-        raise
-    return image, report.base
+    if not recipe.added:
+        return image, build_image(request, session).base
+    with hiding_file(folder / ADDED, "argosy wrap update", command="argosy wrap new"):
+        return image, build_image(request, session).base
 
 
 def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
