@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
-from argosy.builder.backends.plan import needs_tree
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
@@ -143,7 +142,7 @@ def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step
     """Create the empty environment, and choose versions meanwhile, which does not depend on it."""
     with WorkerThreads(1) as helper:
         creating = helper.submit(create_environment, installer)
-        if needs_tree(installer.build_container.backend.value):
+        if installer.build_container.kind.needs_tree:
             # Two programs in one tree: the first to end would remove the mount points of the other.
             creating.result()
         pins = resolve(installer, recipe, step)

@@ -26,7 +26,6 @@ from typing import Self
 
 import msgspec
 
-from argosy.builder.backends.plan import needs_tree
 from argosy.builder.bases.choose import needs_python
 from argosy.builder.packed.store import TORCH, PackedPackage, WheelCache, can_be_stored, pack_part, quiet_share
 from argosy.builder.python.base_python import site_folders
@@ -231,7 +230,7 @@ class _Packer:
     def add(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> None:
         """Compile and pack the trees of some wheels while the caller continues."""
         self._batches.append(self._compiling.submit(self._compile, pins, trees))
-        if needs_tree(self._installer.build_container.backend.value):
+        if self._installer.build_container.kind.needs_tree:
             # Two programs in one tree: the first to end would remove the mount points of the other.
             self._batches[-1].result()
 
