@@ -112,13 +112,11 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
     ):
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
-        wheels = layer.wheels.packed if layer.wheels else ()
-        done = layer.wheels.trees if layer.wheels else ()
-        if done:
+        if layer.work_trees:
             # A thread would wait for the interpreter's lock at each of 30,000 files.
-            helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, done))))
-        cost = measure_cost(work, layer.tree, without=done)
-        new = cost.new + sum(wheel.record.size for wheel in wheels)
+            helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, layer.work_trees))))
+        cost = measure_cost(work, layer.tree, without=layer.work_trees)
+        new = cost.new + sum(wheel.record.size for wheel in layer.packed)
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
@@ -129,16 +127,15 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
         note_image(request, lock, session)
         if request.form is OutputFormat.SIF:
             remember_layer(request.output, lock, finished.entries, session)
-        cost = measure_cost(work, layer.tree, request.output, without=done, before=cost)
+        cost = measure_cost(work, layer.tree, request.output, without=layer.work_trees, before=cost)
         unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
         cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
         if request.keep and not layer.wheels:
             store_layer(session, layer_key(lock), layer.tree)
-    found = layer.wheels.found if layer.wheels else ()
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     report = _report(request, base, lock, layer, size, clock)
     shown = str(layer.partitions) if request.form is OutputFormat.SIF else ""
-    return replace(report, cost=cost, cached=len(found), partitions=shown, together=layer.together)
+    return replace(report, cost=cost, cached=len(layer.found), partitions=shown, together=layer.together)
 
 
 def _report(
@@ -209,12 +206,12 @@ def _join_layer(
     if layer.wheels:
         rest = _pack(layer.tree, session, time=time)
         parts = (rest, *(wheel.source for wheel in finished.wheels))
-        below = layer.before.packed if layer.before else base.source
-        lowest, above = (below, parts) if layer.before or flat else (rest, parts[1:])
+        below = layer.continues.packed if layer.continues else base.source
+        lowest, above = (below, parts) if layer.continues or flat else (rest, parts[1:])
         begun.copy(plan_known_copies(base, (lowest, *above), flat=flat))
         return join_squashfs(lowest, above, time=time, restamp=True)
-    if layer.before:
-        return join_changes(session, layer.tree, layer.before, finished.entries, time=time)
+    if layer.continues:
+        return join_changes(session, layer.tree, layer.continues, finished.entries, time=time)
     return ()
 
 

@@ -65,7 +65,7 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     project: Project | None = None
     """The project whose steps ran, or None."""
     staged: StageResults = msgspec.field(default_factory=StageResults)
-    before: BaseLayer | None = None
+    continues: BaseLayer | None = None
     """The base's layer that this one continues, or None. With packed wheels, the tree does not contain its files."""
     altered: bool = False
     """Whether the user's steps or scripts may have changed files of packages."""
@@ -75,6 +75,21 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     """Why all files are packed together; empty if they are not."""
     partitions: Partitions = FLAT
     """The form of a SIF image."""
+
+    @property
+    def packed(self) -> tuple[PackedPackage, ...]:
+        """The packages that are packed one by one, sorted by name."""
+        return self.wheels.packed if self.wheels else ()
+
+    @property
+    def found(self) -> tuple[PackedPackage, ...]:
+        """Those of them that the cache had."""
+        return self.wheels.found if self.wheels else ()
+
+    @property
+    def work_trees(self) -> tuple[Path, ...]:
+        """Folders of this build that nothing needs any more."""
+        return self.wheels.trees if self.wheels else ()
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):
@@ -88,8 +103,8 @@ class FinishedLayer(msgspec.Struct, frozen=True):
 
 def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
     """Write Argosy's files into the layer, compute its content digest, and write its lock."""
-    wheels = layer.wheels.packed if layer.wheels else ()
-    below = (layer.before.entries,) if layer.wheels and layer.before else ()
+    wheels = layer.packed
+    below = (layer.continues.entries,) if layer.wheels and layer.continues else ()
     found = layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout
     write_layer_files(layer.tree, layer.activation, has_apptainer_base=bool(found))
     locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)

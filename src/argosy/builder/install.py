@@ -71,7 +71,7 @@ class PackageJob(msgspec.Struct, frozen=True):
     """The layer's folder, and a folder for work files."""
     together: str = ""
     """Why the packages are packed together; empty if they are packed one by one."""
-    before: BaseLayer | None = None
+    extended: BaseLayer | None = None
     """The base's layer, if it is not in the tree."""
     site: Site | None = None
     """The site that the image is for, or None."""
@@ -135,7 +135,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
 
 def _paths_beside(job: PackageJob, wheels: Wheels) -> set[str]:
     """Return the paths of the image's files that are not in the tree."""
-    return {*wheels.paths(), *(job.before.entries if job.before else ())}
+    return {*wheels.paths(), *(job.extended.entries if job.extended else ())}
 
 
 def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:

@@ -115,10 +115,10 @@ def _choose_partitions(base: Base, *, asked: bool | None) -> Partitions:
 
 
 def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool | None) -> InstalledLayer:
-    """Return the layer with the form of its image. A layer that changes the system does not continue another one."""
+    """Return the layer with the form of its image."""
     removes_files = layer.system and any(is_whiteout(Path(path)) for path in walk_tree(str(layer.tree)))
     partitions = keep_apart(chosen, asked=asked, removes_files=removes_files)
-    return replace(layer, partitions=partitions, before=None if layer.system else layer.before)
+    return replace(layer, partitions=partitions)
 
 
 def _open_base(plan: BuildPlan, clock: StepTimes, work: Path) -> Base:
@@ -171,7 +171,7 @@ def _install_over_base(
     else:
         together = together or ("the base's layer differs from its lock" if base.lock else "")
         unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
-    before = extended or describe_base_layer(base, tree, packed)
+    continued = extended or describe_base_layer(base, tree, packed)
     step.say("choosing a build backend")
     uv = static_uv(session, plan.settings)
     container = find_build_container(session, base, uv, work, plan.backends, keep_changes=changes_system)
@@ -181,7 +181,7 @@ def _install_over_base(
         request, recipe, base, plan.target, plan.settings, tree, work / "uv", together, extended, plan.site
     )
     if not changes_system:
-        return replace(install_packages(job, container, step), before=before)
+        return replace(install_packages(job, container, step), continues=continued)
     stages = StageResults()
     if project:
         bases = request.bundle / STAGES if request.bundle else None
@@ -189,7 +189,9 @@ def _install_over_base(
     with open_changes(container, work, tree) as changed:
         layer = _install_between_steps(job, project, stages, changed, step)
     system = take_changes(changed, work, tree, base, layer.settings.local_paths)
-    return replace(layer, before=before, system=system, project=project, staged=stages)
+    # A layer that changes the system does not continue another one.
+    continued = None if system else continued
+    return replace(layer, continues=continued, system=system, project=project, staged=stages)
 
 
 def _joined_superblock(request: BuildRequest, base: Base, packed: FileSlice | None) -> Superblock | None:
