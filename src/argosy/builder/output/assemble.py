@@ -12,14 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_shell_container
-from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.bases.base import Base
-from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
+from argosy.core.layout import ROOT
 from argosy.core.model import Image
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import NAME
 from argosy.core.store import remove_path
 from argosy.images.flat import FlatLayer, layer_source, plan_base_part
 from argosy.images.open import LOCK_NAME, SBOM_NAME
@@ -192,52 +189,6 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
 def follow_inside(path: Path, root: Path) -> Path:
     """Follow a symbolic link as a program inside `root` would; links never lead out of `root`."""
     return resolve_in_root(root, str(path.relative_to(root))) if path.is_symlink() else path
-
-
-PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
-RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
-
-
-def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str, str], ...]:
-    """Return the variables that the image's own scripts set, by running them in its tree.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed
-        If no build backend can run a program in the tree.
-    """
-    rootfs = RootfsSpec("", tree=str(tree))
-    return ask_build_container(find_shell_container(session, rootfs, scratch=work / "ask"))
-
-
-def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
-    """Return the variables that the scripts of a container's image set.
-
-    Raises
-    ------
-    ToolFailed
-        If a script fails.
-    """
-    # An empty LANG shows the value of images that set LANG only if it is empty.
-    reply = build_container.run_checked(
-        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
-    )
-    return parse_environment(reply.stdout)
-
-
-def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
-    rows = (row.partition("=") for row in text.split("\0"))
-    found = {name: value for name, _, value in rows if NAME.match(name) and value}
-    kept = {
-        name: value
-        for name, value in found.items()
-        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
-    }
-    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
-    if libraries:
-        kept["LD_LIBRARY_PATH"] = ":".join(libraries)
-    return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
 
 
 GROUP = 1

@@ -14,8 +14,6 @@ from argosy.builder.backends.container import BuildContainer, find_shell_contain
 from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.output.assemble import (
     Content,
-    ask_build_container,
-    ask_environment,
     make_whole,
     merge_trees,
     plan_metadata,
@@ -33,7 +31,7 @@ from argosy.builder.output.oci import (
     write_layout_archive,
 )
 from argosy.core.errors import ToolFailed, UsageError
-from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
+from argosy.core.layout import DEFAULT_PATH, ENV_SCRIPT, GPU_LIBRARIES, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import refuse_unwritable_folder
@@ -41,7 +39,7 @@ from argosy.core.process import Command, run_checked
 from argosy.core.progress import size_of, watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.shell import quote
+from argosy.core.shell import NAME, quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import open_named
 from argosy.images.flat import base_source, layer_source
@@ -273,8 +271,43 @@ def make_layers(
             layers.append(write_layer(layer, blobs, above))
     if layer is not None:
         merge_trees(layer, base, root=base)
-    variables = ask_environment(base, work, session)
+    container = find_shell_container(session, RootfsSpec("", tree=str(base)), scratch=work / "ask")
+    variables = _read_image_environment(container)
     return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+
+
+PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
+RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
+
+
+def _read_image_environment(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
+    """Run the image's own scripts, and return the variables that they set.
+
+    Raises
+    ------
+    ToolFailed
+        If a script fails.
+    """
+    # An empty LANG shows the value of images that set LANG only if it is empty.
+    reply = build_container.run_checked(
+        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
+    )
+    return parse_image_environment(reply.stdout)
+
+
+def parse_image_environment(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
+    rows = (row.partition("=") for row in text.split("\0"))
+    found = {name: value for name, _, value in rows if NAME.match(name) and value}
+    kept = {
+        name: value
+        for name, value in found.items()
+        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
+    }
+    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
+    if libraries:
+        kept["LD_LIBRARY_PATH"] = ":".join(libraries)
+    return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
 
 
 def _command(lock: Lock | None) -> tuple[str, ...]:
@@ -315,7 +348,7 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
     if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:
-        write_enroot_files(tree, ask_build_container(build_container))
+        write_enroot_files(tree, _read_image_environment(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
     write_pieces(path, _joined(packed, layer, time=content.time))
     path.chmod(0o644)
