@@ -190,7 +190,7 @@ def _write_image(
             with atomic_file(output, force=request.force, flush=False) as beside:
                 if not flat:
                     return write_delta(beside, base, lock, pieces, metadata.result(), begun)
-                whole = Whole(pieces, None if content.older else content.base)
+                whole = Whole(pieces, None if content.inseparable else content.base)
                 return write_whole(beside, whole, content, metadata.result(), begun) - content.base.length
     return write_output(request.form, output, content, sif, session, layer.tree.parent, force=request.force)
 

@@ -123,7 +123,7 @@ class Content(msgspec.Struct, frozen=True):
     """Go's name of the architecture."""
     time: int
     """Creation time of the output, in seconds since 1970."""
-    older: bool = False
+    inseparable: bool = False
     """Whether the base is a flat Argosy image that does not describe its own base: the new layer replaces its layer."""
 
 
@@ -137,8 +137,8 @@ class Whole(msgspec.Struct, frozen=True):
 
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
     """Return the content of a new image: a base, and a layer's tree."""
-    older = base.lock is not None and layer_source(base.image) is None
-    return Content(name, base.source, layer, lock, base.image.arch, lock.time, older)
+    inseparable = base.lock is not None and layer_source(base.image) is None
+    return Content(name, base.source, layer, lock, base.image.arch, lock.time, inseparable)
 
 
 def unpack_base(content: Content, work: Path, session: Session) -> Path:
@@ -161,7 +161,7 @@ def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
     """Merge base and layer into one tree; the layer's own tree is consumed."""
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
-    if content.older:
+    if content.inseparable:
         remove_path(resolve_in_root(whole, ROOT))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
@@ -254,7 +254,7 @@ def make_whole(content: Content, session: Session, work: Path) -> Whole:
     if content.layer is None:
         return Whole(slices_of(content.base), None)
     base = read_superblock(content.base.path, content.base.slice_at(0, SUPERBLOCK.size).offset)
-    if can_join(base) and not content.older:
+    if can_join(base) and not content.inseparable:
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and has_whiteouts(layer)):
             return Whole(join_squashfs(content.base, (layer,), time=content.time), content.base)
