@@ -26,7 +26,8 @@ from argosy.builder.output.assemble import (
 from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes, measure_cost
-from argosy.builder.resolve import refuse_no_output, resolve_build
+from argosy.builder.request import refuse_no_output
+from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError
 from argosy.core.process import Command
