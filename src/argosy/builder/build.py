@@ -117,7 +117,7 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
             # A thread would wait for the interpreter's lock at each of 30,000 files.
             helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, layer.work_trees))))
         cost = measure_cost(work, layer.tree, without=layer.work_trees)
-        new = cost.new + sum(wheel.record.size for wheel in layer.packed)
+        new = cost.new + sum(part.record.size for part in layer.packed)
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
@@ -129,9 +129,9 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
         if request.form is OutputFormat.SIF:
             remember_layer(request.output, lock, finished.entries, session)
         cost = measure_cost(work, layer.tree, request.output, without=layer.work_trees, before=cost)
-        unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
+        unpacked = sum(part.record.size for part in layer.parts.made) if layer.parts else 0
         cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
-        if request.keep and not layer.wheels:
+        if request.keep and not layer.parts:
             store_layer(session, layer_key(lock), layer.tree)
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     report = _report(request, base, lock, layer, size, clock)
@@ -199,14 +199,14 @@ def _write_image(
 def _join_layer(
     finished: FinishedLayer, layer: InstalledLayer, session: Session, base: Base, begun: BegunFile
 ) -> tuple[Piece, ...]:
-    """Join the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
+    """Join the layer from parts: packed packages, or the layer of the base; return nothing if there are no parts.
 
     The result contains the base if the image is flat. The parts are copied into the begun file meanwhile.
     """
     time, flat = finished.lock.time, layer.partitions.flat
-    if layer.wheels:
+    if layer.parts:
         rest = _pack(layer.tree, session, time=time)
-        parts = (rest, *(wheel.source for wheel in finished.wheels))
+        parts = (rest, *(part.source for part in finished.packed))
         below = layer.continues.packed if layer.continues else base.source
         lowest, above = (below, parts) if layer.continues or flat else (rest, parts[1:])
         begun.copy(plan_known_copies(base, (lowest, *above), flat=flat))

@@ -31,8 +31,7 @@ from argosy.builder.packed.conda import (
     packed_paths,
     stored_meta,
 )
-from argosy.builder.packed.make import Wheels
-from argosy.builder.packed.store import PackedPackage
+from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
@@ -318,11 +317,11 @@ def _add_pip_packages(
     return CondaEnvironment(python, packages, activation, said), pins
 
 
-def take_unpacked(context: CondaContext, linked: LinkedPackages, tree: Path) -> Wheels:
+def take_unpacked(context: CondaContext, linked: LinkedPackages, tree: Path) -> PackedParts:
     """Move the files that are not packed into another tree, and return the packed packages."""
     move_others(context.layer, tree, linked.paths())
     trees = (context.layer, context.work / TREES)
-    return Wheels(tuple(linked.found.values()), (), (), tuple(linked.made.values()), trees)
+    return PackedParts(tuple(linked.found.values()), (), (), tuple(linked.made.values()), trees)
 
 
 def _locked(package: CondaPackage) -> LockedPackage:

@@ -19,8 +19,8 @@ from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_c
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.conda import CondaCache
-from argosy.builder.packed.make import Wheels, build_options, find_wheels, pack_missing
-from argosy.builder.packed.store import TORCH, WheelCache
+from argosy.builder.packed.make import build_options, find_wheels, pack_missing
+from argosy.builder.packed.store import TORCH, PackedParts, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
 from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, separate_builds, shared_folder
 from argosy.builder.python.packages import (
@@ -117,25 +117,25 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
-    wheels: Wheels | None = None
+    parts: PackedParts | None = None
     if job.together:
         pins = choose_and_install(installer, recipe, step)
     else:
         pins = _resolve_beside_environment(installer, recipe, step)
-        wheels = _install_wheels(job, installer, pins, step)
-    write_entry_point_shims(job.tree, python, _paths_beside(job, wheels) if wheels and python.scripts else ())
+        parts = _install_wheels(job, installer, pins, step)
+    write_entry_point_shims(job.tree, python, _paths_beside(job, parts) if parts and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
-    packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
+    packed = f", {len(parts.found)} packed before" if parts and parts.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
     notes = (*unused_replacements(python, recipe.replaceable), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
-    return replace(layer, wheels=wheels, together=job.together)
+    return replace(layer, parts=parts, together=job.together)
 
 
-def _paths_beside(job: PackageJob, wheels: Wheels) -> set[str]:
+def _paths_beside(job: PackageJob, parts: PackedParts) -> set[str]:
     """Return the paths of the image's files that are not in the tree."""
-    return {*wheels.paths(), *(job.extended.entries if job.extended else ())}
+    return {*parts.paths(), *(job.extended.entries if job.extended else ())}
 
 
 def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -150,7 +150,7 @@ def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step
     return pins
 
 
-def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
+def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> PackedParts:
     """Pack the wheels that the cache does not have, and install the other packages into the environment."""
     recipe, container = job.recipe, installer.build_container
     # A wheel that --allow-replace exempted from the checks is not used by a build without it.
@@ -206,7 +206,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
         return replace(layer, build_container=context.build_container, together=job.together)
     if job.site and made.linked.whole:
         refuse_torch_in_image(job.site, container, context.layer, recipe)
-    return replace(layer, wheels=take_unpacked(context, made.linked, job.tree))
+    return replace(layer, parts=take_unpacked(context, made.linked, job.tree))
 
 
 def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> CondaContext:

@@ -82,7 +82,7 @@ def install_layer(
             begun.copy(plan_known_copies(base, (lowest,) if lowest else (), flat=partitions.flat))
         with clock.step("packages", render_sources(recipe)) as step:
             layer = _install(plan, base, packed, session, work, step)
-            if plan.site and not (layer.wheels and layer.wheels.has_torch):
+            if plan.site and not (layer.parts and layer.parts.has_torch):
                 refuse_torch_in_image(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
         session.reporter.note(note)

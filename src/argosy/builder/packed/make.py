@@ -24,16 +24,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.packed.store import TORCH, PackedPackage, WheelCache, can_be_stored, pack_part, quiet_share
+from argosy.builder.packed.store import (
+    TORCH,
+    PackedPackage,
+    PackedParts,
+    WheelCache,
+    can_be_stored,
+    pack_part,
+    quiet_share,
+)
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_wheels
 from argosy.builder.python.file_lists import FileList, find_altered_packages, read_file_lists
 from argosy.builder.python.installer import Installer
 from argosy.builder.python.packages import install_pins
-from argosy.builder.python.pins import Pin, SourcedRequirement, read_demand, read_demands, replaceable
+from argosy.builder.python.pins import Pin, read_demands, replaceable
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.core.records import replace
@@ -111,59 +117,23 @@ def _rules_over_layer(
     )
 
 
-class Wheels(msgspec.Struct, frozen=True):
-    """The packages of a layer that are packed one by one."""
-
-    found: tuple[PackedPackage, ...]
-    """The packed wheels in the cache."""
-    missing: tuple[Pin, ...]
-    """The wheels that are still to be packed."""
-    others: tuple[Pin, ...]
-    """The other packages, which are installed into the layer's tree."""
-    made: tuple[PackedPackage, ...] = ()
-    """The wheels that this build packed."""
-    trees: tuple[Path, ...] = ()
-    """Folders of this build that nothing needs any more."""
-
-    @property
-    def packed(self) -> tuple[PackedPackage, ...]:
-        """All packed wheels, sorted by name."""
-        return tuple(sorted((*self.found, *self.made), key=lambda wheel: wheel.record.name))
-
-    @property
-    def has_torch(self) -> bool:
-        """Whether torch is a packed wheel, which was checked for the site when it was packed."""
-        return any(wheel.record.name == TORCH for wheel in self.packed)
-
-    def demands(self) -> Iterator[SourcedRequirement]:
-        """Return the requirements of the packed wheels."""
-        for wheel in self.packed:
-            for text in wheel.record.requires:
-                yield from read_demand(f"{wheel.record.name} {wheel.record.version}", text)
-
-    def paths(self) -> Iterator[str]:
-        """Return the paths of all files and folders of the packed wheels."""
-        for wheel in self.packed:
-            yield from wheel.entries
-
-
-def find_wheels(pins: Sequence[Pin], cache: WheelCache) -> Wheels:
+def find_wheels(pins: Sequence[Pin], cache: WheelCache) -> PackedParts:
     """Find the packages whose packed wheels are in the cache."""
     stored = {pin.package.name: cache.find(pin) for pin in pins if can_be_stored(pin)}
     found = tuple(wheel for wheel in stored.values() if wheel)
     missing = tuple(pin for pin in pins if can_be_stored(pin) and not stored.get(pin.package.name))
-    return Wheels(found, missing, tuple(pin for pin in pins if not can_be_stored(pin)))
+    return PackedParts(found, missing, tuple(pin for pin in pins if not can_be_stored(pin)))
 
 
 def pack_missing(
-    wheels: Wheels,
+    wheels: PackedParts,
     installer: Installer,
     cache: WheelCache,
     check: Callable[[Installer, Sequence[Pin]], None],
     step: Step,
     *,
     exact: bool,
-) -> Wheels:
+) -> PackedParts:
     """Install, compile and pack the missing wheels, and store them in the cache.
 
     Their trees stay, because ext4 does not use an inode again for some minutes: it would skip each inode of a removed
