@@ -147,18 +147,18 @@ def open_base(
         If the base does not exist, or cannot be a base.
     """
     if reference.startswith("debian:"):
-        return _debian_base(reference, session, needs)
+        return _make_debian_base(reference, session, needs)
     if is_made_by_engine(reference, options):
-        return _made_by_engine(reference, session, work, options, step)
+        return _open_engine_base(reference, session, work, options, step)
     if means_reference(reference, session):
-        return _fetched_base(parse_reference(reference), session)
+        return _fetch_base(parse_reference(reference), session)
     path = base_file(reference, session)
     kind = identify_file(path).kind
     wanted = file_reference(kind, path.absolute())
     if wanted is not None:
-        return _fetched_base(wanted, session)
+        return _fetch_base(wanted, session)
     if kind in PACKED_FIRST:
-        return _packed_base(reference, path, session, work)
+        return _pack_base(reference, path, session, work)
     return _make_base(reference, open_image(path.absolute()), session)
 
 
@@ -211,7 +211,7 @@ def base_file(reference: str, session: Session) -> Path:
     )
 
 
-def _made_by_engine(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
+def _open_engine_base(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
     path = Path(reference)
     if definition_format(path) is Format.DEFINITION:
         made = run_definition(path, options, session, work, step)
@@ -228,15 +228,15 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
             evidence=str(identify_file(made.file)),
             hint="build it by hand to see the engine's output, or choose another engine with --build-backend",
         )
-    return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
+    return replace(_fetch_base(wanted, session), reference=path.name or reference, how=made.how)
 
 
-def _fetched_base(reference: Reference, session: Session) -> Base:
+def _fetch_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
     return _make_base(fetched.reference, open_image(fetched.path), session)
 
 
-def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
+def _pack_base(reference: str, path: Path, session: Session, work: Path) -> Base:
     """Pack a root file system: a tar file once, into the cache, and a folder for each build, because it may change."""
     kind = identify_file(path)
     if kind.kind is Kind.TAR:
@@ -261,7 +261,7 @@ def _refuse_other_target(image: Image, session: Session) -> None:
     refuse_other_arch(image, session.host.target, hint)
 
 
-def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
+def _make_debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
     file, added = make_debian(reference, session, needs)
     try:
         opened = open_image(file)
