@@ -343,19 +343,19 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
     ToolMissing, ToolFailed, CheckFailed
         If no build backend can run a program of the image, or the disk is full.
     """
-    packed = _packed(content, session, work)
+    packed = _pack_joinable(content, session, work)
     build_container = _open_packed(packed, session, work)
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
     if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:
         write_enroot_files(tree, _read_image_environment(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
-    write_pieces(path, _joined(packed, layer, time=content.time))
+    write_pieces(path, _join_enroot_files(packed, layer, time=content.time))
     path.chmod(0o644)
     return path.stat().st_size
 
 
-def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
+def _join_enroot_files(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
     """Add enroot's files to the image, and leave out its device nodes.
 
     enroot mounts the machine's ``/dev``, and ``enroot create`` and pyxis unpack the image as the user: unsquashfs 4.5
@@ -365,7 +365,7 @@ def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
     return join_squashfs(whole, (whole_of(layer),), time=time, without=device_nodes(whole))
 
 
-def _packed(content: Content, session: Session, work: Path) -> Path:
+def _pack_joinable(content: Content, session: Session, work: Path) -> Path:
     """Return a squashfs of base and layer that can be joined with another one."""
     packed = work / "whole.sqfs"
     write_pieces(packed, make_whole(content, session, work).pieces)
