@@ -274,22 +274,22 @@ def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionI
     """
     if recipe.kind is PrefixSourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
-        image, used = _built(recipe, recipe.base, files, folder, session)
+        image, used = _build_image(recipe, recipe.base, files, folder, session)
         return VersionImage(image, _with_base(recipe, used))
     if recipe.kind is PrefixSourceKind.FOLDER:
         placed = pack_folder(recipe, folder, session)
         return VersionImage(
             placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
         )
-    return VersionImage(_image(recipe, folder, session), recipe)
+    return VersionImage(_make_from_image(recipe, folder, session), recipe)
 
 
-def _image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
-    taken = _taken(recipe, folder, session)
+def _make_from_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
+    taken = _copy_or_link_image(recipe, folder, session)
     if not (recipe.added or recipe.before or recipe.after):
         return taken
     base = taken.rename(folder / "base")
-    image, _ = _built(recipe, str(base), (), folder, session)
+    image, _ = _build_image(recipe, str(base), (), folder, session)
     base.unlink()
     return image
 
@@ -308,7 +308,9 @@ def extend_image(
         If the build fails.
     """
     try:
-        return VersionImage(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
+        return VersionImage(
+            _build_image(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe
+        )
     except NoVersions as clash:
         if recipe.kind is PrefixSourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
@@ -327,7 +329,7 @@ def keep_image(recipe: PrefixRecipe, old: Path, folder: Path) -> VersionImage:
     return VersionImage(place, recipe)
 
 
-def _built(
+def _build_image(
     recipe: PrefixRecipe, base: str, files: tuple[Path, ...], folder: Path, session: Session
 ) -> tuple[Path, str]:
     """Build the image of a version; return its path, and the base that was used."""
@@ -365,7 +367,7 @@ def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
     return replace(recipe, base=used, default_base=False)
 
 
-def _taken(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
+def _copy_or_link_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
     """Copy an image if it is in a cache, which may be cleaned; otherwise link to it, because images are large."""
     reference = recipe.sources[0]
     path = find_image(reference, session)
