@@ -54,7 +54,7 @@ WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 FROM_BUNDLE = "pass no files and no --base: the bundle contains them; or run argosy bundle again"
 """The hint for a build from a bundle with other files or another base."""
 
-IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
+IMAGES_WITH_LOCK = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
 class BuildInputs(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> B
 def _folder_of_lock(locked: str, session: Session) -> Path:
     """Return the folder of the files that a lock's steps copy: the lock's folder, or the current one for an image."""
     path = Path(locked).absolute()
-    return Path(session.host.cwd) if identify_file(path).kind in IMAGES else path.parent
+    return Path(session.host.cwd) if identify_file(path).kind in IMAGES_WITH_LOCK else path.parent
 
 
 def _bundle_options(folder: Path) -> tuple[PipOption, ...]:
@@ -185,7 +185,7 @@ def read_lock(name: str, session: Session) -> Lock:
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
-    if kind not in IMAGES:
+    if kind not in IMAGES_WITH_LOCK:
         with reading(path):
             text = path.read_text(errors="replace", encoding="utf-8")
         if not text.lstrip().startswith("{"):

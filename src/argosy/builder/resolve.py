@@ -81,7 +81,7 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
     )
 
 
-IMAGES = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
+NOT_PACKAGE_LISTS = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
 """Images that users of other tools pass as the source of a build."""
 
 
@@ -147,7 +147,7 @@ def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
                 missing.hint = _hint_for_missing(file)
             raise missing
         found = identify_file(cwd / file)
-        if found.kind in IMAGES:
+        if found.kind in NOT_PACKAGE_LISTS:
             raise UsageError(
                 f"{source} is an image, not a list of packages",
                 evidence=f"it is {found.description}",
