@@ -150,6 +150,58 @@ def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(benc
     assert shown.out == f"{VENDOR} 0.24.0\n"
 
 
+EXTENSION = {"torchaudio/_C.cpython-311-x86_64-linux-gnu.so": "libc10.so"}
+LAST = ("--no-build-isolation", "torchaudio")
+
+
+@pytest.mark.parametrize("more", [(), LAST], ids=["with the others", "last"])
+def test_a_wheel_of_an_index_that_needs_another_torch_is_refused(bench: Shop, more: tuple[str, ...]) -> None:
+    bench.make_wheel("torchaudio", "2.9.0", "torch", files=EXTENSION).write(bench.folder)
+    done = refused(bench, f"--find-links {bench.folder}\ntorchaudio\n", *more)
+    assert "cannot install torchaudio 2.9.0: it was compiled against a different PyTorch" in done.err
+
+
+def test_a_users_own_wheel_that_needs_torch_is_installed(bench: Shop) -> None:
+    wheel = bench.make_wheel("torchaudio", "2.9.0", "torch", files=EXTENSION).write(bench.folder)
+    image = bench.build(f"torchaudio @ file://{wheel}\n")
+    again = bench.build("another\n", base=image, out="again.sif")
+    assert bench.run(again, "python", "-c", "import torchaudio; print(torchaudio.VERSION)").out == "2.9.0\n"
+
+
+SETUP = """\
+import os, zipfile
+import torch
+
+FILES = {
+    "torchaudio/__init__.py": f"AGAINST = {torch.__version__!r}\\n",
+    "torchaudio/_C.cpython-311-x86_64-linux-gnu.so": "libc10.so",
+    "torchaudio-2.9.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: torchaudio\\nVersion: 2.9.0\\n",
+    "torchaudio-2.9.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+}
+
+def build_wheel(folder, settings=None, metadata=None):
+    name = "torchaudio-2.9.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        for path, text in FILES.items():
+            wheel.writestr(path, text)
+        wheel.writestr("torchaudio-2.9.0.dist-info/RECORD", "".join(f"{path},,\\n" for path in FILES))
+    return name
+"""
+
+
+def test_a_package_that_was_built_against_the_vendors_torch_is_installed(bench: Shop) -> None:
+    source = bench.folder / "torchaudio-2.9.0"
+    source.mkdir()
+    (source / "setup_backend.py").write_text(SETUP)
+    project = '[build-system]\nrequires = []\nbuild-backend = "setup_backend"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(project + '[project]\nname = "torchaudio"\nversion = "2.9.0"\n')
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: torchaudio\nVersion: 2.9.0\nRequires-Dist: torch\n")
+    bench.tool("tar", "-C", bench.folder, "-czf", bench.folder / "torchaudio-2.9.0.tar.gz", source.name)
+    image = bench.build(f"--find-links {bench.folder}\ntorchaudio\n", *LAST)
+    shown = bench.run(image, "python", "-c", "import torchaudio; print(torchaudio.AGAINST)")
+    assert shown.out == f"{VENDOR}\n", shown.err
+
+
 def test_a_requirement_that_the_base_meets_adds_nothing(bench: Shop) -> None:
     image = bench.build("pydantic>=2\n")
     lock = bench.run(image, "ls", "/opt/argosy/env/lib/python3.11/site-packages").out.split()

@@ -180,7 +180,7 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
 def _refuse_unfit_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
     """Refuse packages that need another build of a package in the base, and a torch that cannot use the site's GPUs."""
     refuse_unmet_requirements(installer)
-    refuse_compiled(installer, job.recipe)
+    refuse_compiled(installer, job.recipe, new)
     if job.site and any(pin.package.name == TORCH for pin in new):
         refuse_torch_in_image(job.site, installer.build_container, installer.layer, job.recipe)
 
