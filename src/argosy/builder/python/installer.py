@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython
-from argosy.builder.python.pins import Pin
+from argosy.builder.python.pins import Pin, vendor_builds
 from argosy.builder.python.sources import bring_in, set_versions, write_git_home
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.layout import ROOT
@@ -75,6 +75,8 @@ class Installer(msgspec.Struct, frozen=True):
     """Shell text that runs before uv and its builds, and sets the environment's own variables."""
     prepare: PreparePins | None = None
     """Returns the pins to install for the chosen pins; None to install the chosen ones."""
+    unseen: tuple[str, ...] = ()
+    """A vendor's builds in the base that uv does not see: in a virtual environment, it sees only its own packages."""
     shared: Path | None = None
     """Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
     the cache, if nothing changes them later.  None to copy them."""
@@ -97,6 +99,22 @@ class Installer(msgspec.Struct, frozen=True):
         kept = (bind for bind in self.build_container.binds if bind.target != ROOT)
         container = replace(self.build_container, binds=(Bind(str(tree), ROOT), *kept))
         return replace(self, build_container=container, layer=layer)
+
+    def after(self, pins: Iterable[Pin], executable: str = "") -> Installer:
+        """Return an installer for packages that are built against installed ones.
+
+        Parameters
+        ----------
+        pins
+            The packages that this installer has installed.
+        executable
+            The Python of the virtual environment that contains them; empty if the present Python finds them.
+        """
+        added = {pin.package.name: pin.package.version for pin in pins}
+        packages = tuple({**dict(self.python.packages), **added}.items())
+        python = replace(self.python, executable=executable or self.python.executable, packages=packages)
+        unseen = tuple(name for name in vendor_builds(self.python.packages) if executable and name not in added)
+        return replace(self, python=python, unseen=unseen, fresh=True)
 
     def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
         """Run uv in the container."""
