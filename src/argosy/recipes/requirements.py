@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
@@ -141,7 +141,7 @@ HASH_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git\+|hg\+|svn\+|bzr\+|file:")
 _VCS = ("git+", "hg+", "svn+", "bzr+")
-_ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
+ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
 _LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
 _SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
@@ -285,6 +285,19 @@ def locked_line(
     return PipLine(spec, name, PipKind.INDEX, where, spec=spec, hashes=own)
 
 
+def at_commit(url: str) -> str:
+    """Return the address of a git package in pip's form: locks write ``URL?subdirectory=FOLDER&rev=NAME#COMMIT``."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    if not parts.fragment or "=" in parts.fragment:
+        return url
+    folder = parse_qs(parts.query).get("subdirectory", [""])[0]
+    suffix = f"#subdirectory={quote(folder)}" if folder else ""
+    return f"{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
+
+
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
 
 
@@ -292,7 +305,7 @@ def _looks_local(text: str) -> bool:
     if text.startswith((".", "/", "~")):
         return True
     plain = not _URL.match(text) and "@" not in text
-    return plain and ("/" in text.partition(";")[0] or bool(_ARCHIVE.search(text)))
+    return plain and ("/" in text.partition(";")[0] or bool(ARCHIVE.search(text)))
 
 
 def _parse_local(text: str, where: Where, line: str) -> PipLine:
