@@ -57,11 +57,14 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     """Parse an ``environment.yml``; return what it requests, and its pip lines."""
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
+    if "pip" in top and not _is_empty(top["pip"][1]):
+        hint = "move it below 'dependencies:', as '- pip:'"
+        raise bad_line("unexpected key 'pip' at the top of an environment file", top["pip"][0], "pip:", hint=hint)
     notes = [*_note_keys(top, here)]
     if "prefix" in top:
         notes.append(Note("'prefix' is ignored: the path of the environment in an image is fixed", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
-    notes += _note_selectors(conda, here)
+    notes += (*_note_empty_pip(top, here), *_note_selectors(conda, here))
     variables = tuple(_parse_variables(top, here))
     part = Part(
         name=_name(top, here),
@@ -152,6 +155,10 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style
 
 
+def _is_empty(node: yaml.Node) -> bool:
+    return _is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value)
+
+
 def _note_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     others = {word: where for word, (where, _) in top.items() if word not in KEYS}
     for word, where in others.items():
@@ -163,6 +170,14 @@ def _note_keys(top: _Pairs, here: _File) -> Iterator[Note]:
             hint = f"the keys of an environment file are {', '.join(KEYS)}"
             raise bad_line(f"{here.name} is not an environment file", where, word, hint=hint)
         yield Note(f"the key '{word}' is ignored", where)
+
+
+def _note_empty_pip(top: _Pairs, here: _File) -> Iterator[Note]:
+    """Yield a note for ``- pip:`` without packages: those on the next lines are conda packages if not indented."""
+    for node in _items(top["dependencies"][1], here, "'dependencies'") if "dependencies" in top else ():
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if _is_null(value):
+                yield Note("'pip:' is empty: indent the packages that pip installs below it", here.where(key))
 
 
 def _note_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:

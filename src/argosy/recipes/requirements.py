@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.redact import redact
 from argosy.core.suggest import did_you_mean
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import checked_marker, expand, parse_lines
@@ -45,13 +46,15 @@ _SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}
 
 _PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|export|cd|git|bash|curl|wget"
 
+_INSTALL = r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?"
+
 _FOREIGN_LINES = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
         "a line of 'conda list --export'; use 'conda env export' to write an environment.yml",
     ),
     (
-        re.compile(r"^[\w.-]+\s+\d\S*\s+\S*_\d+(?:\s+[\w./:-]+)?$"),
+        re.compile(r"^[\w.-]+\s+\d\S*\s+(?:\S*_\d+|\d\w*|main|mkl|openblas|conda_forge)(?:\s+[\w./:-]+)?$"),
         "a line of 'conda list'; use 'conda env export' to write an environment.yml",
     ),
     (
@@ -59,7 +62,11 @@ _FOREIGN_LINES = (
         "a package installed from a folder; write the folder, or only NAME==VERSION",
     ),
     (
-        re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?-(?!U |-upgrade )"),
+        re.compile(rf"{_INSTALL}(?:-i|--index-url)[ =]"),
+        "a command; write each package on its own line, and the index on another: --extra-index-url URL",
+    ),
+    (
+        re.compile(rf"{_INSTALL}-(?!U |-upgrade )"),
         "a command; write only the arguments after 'install', each option and package on its own line",
     ),
     (
@@ -109,6 +116,21 @@ def _suggest_requirement(text: str) -> str:
 def _suggest_for_several(text: str) -> str:
     """Return the hint for a line with several packages; empty for other lines."""
     return "write one package per line" if _SEVERAL.match(text) else ""
+
+
+def _suggest_for_index(line: str) -> str:
+    """Return the hint for ``--index-url`` after a package. On a line of its own it would be the index of all packages.
+
+    The address is taken from the line as written: an expanded variable may contain a secret.
+    """
+    found = re.search(r"(?:--index-url|--pypi-url|-i)[=\s]*(?P<url>\S+)", line)
+    url = redact(found["url"]) if found else "URL"
+    if of_torch := _TORCH_INDEX.match(url):
+        return f"remove it, and pass --torch-backend {of_torch['name']} to argosy"
+    return f"write --extra-index-url {url} on its own line: --index-url replaces PyPI for all packages"
+
+
+_TORCH_INDEX = re.compile(r"https://download\.pytorch\.org/whl/(?P<name>cu\d+|rocm[\d.]+|xpu|cpu)/?\Z")
 
 
 def _guesses(text: str) -> Iterator[str]:
@@ -175,7 +197,8 @@ def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iter
     for_all = [(name, value) for name, value in options if name not in PACKAGE_OPTIONS]
     if package:
         if for_all:
-            raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint="write it on its own line")
+            hint = _suggest_for_index(line) if for_all[0][0] == "--index-url" else "write it on its own line"
+            raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint=hint)
         yield _with_options(parse_package(package, where, line), for_one, line)
         return
     entries = [_parse_option(name, value, where, line) for name, value in for_all]
