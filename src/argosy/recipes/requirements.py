@@ -18,6 +18,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.suggest import did_you_mean
+from argosy.recipes.package_names import PACKAGE_OF
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import checked_marker, expand, parse_lines
 
@@ -110,7 +111,10 @@ def _suggest_requirement(text: str) -> str:
 
     Each correction is tried alone before all of them together, to change as little as possible.
     """
-    return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+    guess = next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+    written = re.match(r"[\w.-]+", guess)
+    package = PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
+    return f"{package}{guess[written.end() :]}" if written and package else guess
 
 
 def _suggest_for_several(text: str) -> str:

@@ -84,3 +84,16 @@ def test_a_login_of_an_index_is_not_repeated(tmp_path: Path) -> None:
 def test_a_line_of_conda_list_is_recognised(tmp_path: Path, line: str) -> None:
     expected = "this is a line of 'conda list'; use 'conda env export' to write an environment.yml"
     assert hint_for(tmp_path, "requirements.txt", f"# packages in environment at /x:\n{line}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "guess"),
+    [
+        ("pytorch = 1.3.0", "torch==1.3.0"),
+        ("PyTorch 1.3.0", "torch==1.3.0"),
+        ("sklearn = 1.0", "scikit-learn==1.0"),
+        ("numpy = 1.2", "numpy==1.2"),
+    ],
+)
+def test_a_corrected_line_has_the_name_that_the_index_has(tmp_path: Path, line: str, guess: str) -> None:
+    assert hint_for(tmp_path, "requirements.txt", f"{line}\n") == f"did you mean {guess}?"
