@@ -169,6 +169,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git\+|hg\+|svn\+|bzr\+|file:")
 _VCS = ("git+", "hg+", "svn+", "bzr+")
 ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
 _LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
+_ROOT = re.compile(r"(?:file://)?/*(?:\$\{PROJECT_ROOT\}|\{root(?::parent)*:uri\})/*(?P<rest>.*)")
+"""An address relative to the project: PDM and hatch replace the variable when they build the project."""
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
 _SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
 _SSH_URL = r"git+ssh://\3/"
@@ -363,6 +365,13 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
             hint = "write a release as NAME==VERSION, or the path of a local copy"
             raise bad_line("git is the only supported version control", package.where, package.text, hint=hint)
         return replace(package, kind=PipKind.VCS)
+    if found := _ROOT.match(url):
+        path = "../" * found[0].count(":parent") + found["rest"] or "."
+        name = package.name or "NAME"
+        hint = (
+            f'write {name} without the address, and below [tool.uv.sources]: {name} = {{ path = "{path.rstrip("/")}" }}'
+        )
+        raise bad_line("the address has a variable of PDM or hatch", package.where, package.text, hint=hint)
     try:
         parts = urlsplit(url)
     except ValueError as error:
