@@ -68,6 +68,9 @@ _LOCK_CONDITION = re.compile(
 )
 """The part of a pylock marker that asks whether an extra or a group is requested."""
 
+MOST_NAMES = 8
+"""Names of packages that a note lists."""
+
 ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
 
 
@@ -108,7 +111,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         hint = "write it again: uv export --format pylock.toml"
         raise UsageError(f"{file} is not a pylock.toml of version 1", hint=hint)
     where = finder(text, file)
-    notes: list[Note] = []
+    unrequested: dict[str, Where] = {}
     pip: list[PipLine] = []
     default = data.get("default-groups", [])
     names = (*extras, *(default if isinstance(default, list) else ()))
@@ -119,14 +122,24 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         marker = str(package.get("marker", ""))
         answered = _without_groups(marker, wanted)
         if answered != marker and _is_never(answered, here):
-            notes.append(Note(f"{package['name']} is not installed: its extra or group was not requested", here))
+            unrequested.setdefault(package["name"], here)
             continue
         pip.append(_pylock_line(package, answered, here))
     python = str(data.get("requires-python", "")).replace(" ", "")
     asked = (Asked("python", python, where("requires-python")),) if python else ()
     indexes = dict.fromkeys(str(row["index"]).rstrip("/") for row in data.get("packages", ()) if row.get("index"))
     options = tuple(PipOption("extra-index-url", url, where(url)) for url in indexes if url != PYPI)
-    return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes), complete=True)
+    return Part(python=asked, pip=tuple(pip), options=options, notes=_note_unrequested(unrequested), complete=True)
+
+
+def _note_unrequested(places: Mapping[str, Where]) -> tuple[Note, ...]:
+    """Return one note for all packages of extras or groups that were not requested."""
+    names = list(places)
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
+    why = "are not installed: their extras or groups were not requested"
+    if len(names) == 1:
+        why = "is not installed: its extra or group was not requested"
+    return (Note(f"{listed} {why}", places[names[0]]),) if names else ()
 
 
 def _unknown_group(file: str, name: str, known: Sequence[str]) -> UsageError:

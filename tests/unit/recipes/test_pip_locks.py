@@ -136,6 +136,26 @@ def test_a_package_of_an_extra_that_is_not_requested_is_left_out_whatever_else_i
     assert len(read(tmp_path, "pylock.toml", text, "[cuda]").pip) == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "noted"),
+    [
+        (1, "p0 is not installed: its extra or group was not requested"),
+        (2, "p0, p1 are not installed: their extras or groups were not requested"),
+        (
+            12,
+            "p0, p1, p2, p3, p4, p5, p6, p7 and 4 more are not installed: their extras or groups were not requested",
+        ),
+    ],
+)
+def test_packages_of_a_pylock_that_are_left_out_have_one_note(tmp_path: Path, number: int, noted: str) -> None:
+    rows = "".join(
+        f'[[packages]]\nname = "p{one}"\nversion = "1"\nmarker = "\'dev\' in dependency_groups"\n'
+        for one in range(number)
+    )
+    text = f'lock-version = "1.0"\n[[packages]]\nname = "b"\nversion = "1"\n{rows}'
+    assert [str(note) for note in read(tmp_path, "pylock.toml", text).notes] == [f"pylock.toml:6: {noted}"]
+
+
 def test_a_poetry_lock_without_groups_is_refused_with_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has version 2\.0") as error:
         read(tmp_path, "poetry.lock", POETRY.replace('"2.1"', '"2.0"'))
