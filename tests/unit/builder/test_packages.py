@@ -40,7 +40,7 @@ from argosy.builder.python.pins import (
     vendor_builds,
 )
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines, naming_package
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.model import Bind, Choice
 from argosy.core.process import Reply
 from argosy.core.records import replace
@@ -398,6 +398,65 @@ def test_a_package_for_an_older_python_names_the_bases_that_have_one() -> None:
         "tensorflow 2.9.0 has wheels only for Python 3.7, 3.8, 3.9, 3.10: use another version of it, "
         "--base debian:bullseye (Python 3.9.2), --base docker://python:3.10-slim, or python=3.10 in an environment.yml"
     )
+
+
+def explain(text: str) -> ArgosyError:
+    return explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cv2", "cv2 is in the package opencv-python-headless: write that name"),
+        ("opencv", "opencv is in the package opencv-python-headless: write that name"),
+        ("pil", "pil is in the package pillow: write that name"),
+        ("yaml", "yaml is in the package pyyaml: write that name"),
+        ("pkg-resources", "remove this line: pip freeze of Debian and Ubuntu adds it by mistake, and no index has it"),
+    ],
+)
+def test_a_module_with_a_package_of_another_name_gets_that_name(name: str, hint: str) -> None:
+    error = explain(
+        "No solution found when resolving dependencies\n"
+        f"  cause: Because {name} was not found in the package registry and you require {name}, we can conclude …\n"
+    )
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("package", "hint"),
+    [
+        ("pytorch==1.0.2", "pytorch is in the package torch: write that name"),
+        ("sklearn==0.0.post12", "sklearn is in the package scikit-learn: write that name"),
+        ("tensorflow-gpu==2.12.0", "tensorflow-gpu is in the package tensorflow: write that name"),
+    ],
+)
+def test_a_package_that_only_names_another_one_gets_that_name(package: str, hint: str) -> None:
+    error = explain(f"error: Failed to build `{package}`\n  cause: The build backend returned an error\n")
+    assert error.what.startswith(f"cannot build {package}")
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("platforms", "hint"),
+    [
+        (
+            "`win32`, `win_amd64`, `win_arm64`",
+            "pywin32 is only for Windows: remove it, or add to its line: ; sys_platform == 'win32'",
+        ),
+        (
+            "`macosx_10_9_x86_64`",
+            "pywin32 is only for macOS: remove it, or add to its line: ; sys_platform == 'darwin'",
+        ),
+        ("`win32`, `manylinux_2_36_aarch64`", "change one of these requirements; exact versions"),
+    ],
+)
+def test_a_package_of_another_system_is_to_be_removed(platforms: str, hint: str) -> None:
+    error = explain(
+        "error: No solution found when resolving dependencies\n  cause: Because pywin32==306 has no wheels with a "
+        "matching platform tag (e.g., `manylinux_2_36_x86_64`) and you require pywin32==306, …\n\n"
+        f"hint: Wheels are available for `pywin32` (v306) on the following\n      platforms: {platforms}\n"
+    )
+    assert error.hint.startswith(hint)
 
 
 def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:

@@ -13,7 +13,7 @@ from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildConta
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.pins import Pin, vendor_builds
 from argosy.builder.python.sources import bring_in, set_versions, write_git_home
-from argosy.builder.python.uv_output import explain_uv
+from argosy.builder.python.uv_output import NO_SOLUTION, explain_uv
 from argosy.core.layout import ROOT
 from argosy.core.locks import is_older
 from argosy.core.model import Bind
@@ -38,6 +38,9 @@ OF_BUILDS = ("sdists-", "builds-")
 """Beginnings of the names of uv's folders for sources and what was built from them."""
 
 REQUIRE_HASHES = "--require-hashes"
+
+MINORS = range(8, 15)
+"""Minor versions of Python 3 for which uv can choose packages (uv 0.13), up to the newest release."""
 
 UV_VARIABLES = (
     ("UV_LINK_MODE", "copy"),  # the cache is another mount in the container: see `LINK_LAYER` for hard links
@@ -163,8 +166,27 @@ class Installer(msgspec.Struct, frozen=True):
 
     def _checked(self, reply: Reply, arguments: tuple[str, ...], doing: str) -> Reply:
         if reply.code != 0:
-            raise explain_uv(self.build_container, arguments, reply, doing=doing, settings=self.settings)
+            raise explain_uv(
+                self.build_container, arguments, reply, doing=doing, settings=self.settings,
+                find_pythons=self.find_pythons,
+            )  # fmt: skip
         return reply
+
+    def find_pythons(self, package: str) -> list[str]:
+        """Return the minor versions of Python 3 that have a wheel of ``name==version``; none if this Python has one."""
+        own = self.python.version.split(".")[1]
+        reply = self._choose_wheel(package, own)
+        if reply.code == 0 or NO_SOLUTION not in reply.stderr:  # do not ask an index again that does not answer
+            return []
+        others = (minor for minor in map(str, MINORS) if minor != own)
+        return [minor for minor in others if self._choose_wheel(package, minor).code == 0]
+
+    def _choose_wheel(self, package: str, minor: str) -> Reply:
+        return self.uv(
+            *("pip", "compile", "--quiet", "--python", self.python.executable, "--python-version", f"3.{minor}"),
+            *("--no-deps", *self.choosing, "--only-binary", package.partition("==")[0]),
+            *self.file("", "one-package.in", f"{package}\n")[1:],
+        )
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
         """Write a file for uv, and return its option; return nothing for an empty file, which causes a warning."""
