@@ -9,7 +9,7 @@ from pathlib import Path
 
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import PYTHON_PACKAGES
-from argosy.builder.output.assemble import content_over, pack_whole, plan_metadata, write_delta, write_flat
+from argosy.builder.output.assemble import content_over, make_whole, pack_whole, plan_metadata, write_delta, write_whole
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.open import open_image
@@ -84,7 +84,8 @@ def pack_flat(base: Path, delta: Path, tree: Path, work: Path) -> Usage:
 
     def write(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
         metadata = plan_metadata(base.opened.sif, lock)
-        write_flat(path, content_over(base, tree, lock, name="flat"), metadata, session, tree.parent)
+        content = content_over(base, tree, lock, name="flat")
+        write_whole(path, make_whole(content, session, tree.parent), content, metadata)
 
     return _write_metered(base, delta, tree, work, write)
 

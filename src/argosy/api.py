@@ -26,7 +26,7 @@ from argosy.builder.build import build_image
 from argosy.builder.bundle import build_bundle
 from argosy.builder.one_off import add_packages, extend_launch
 from argosy.builder.records import BuildReport
-from argosy.builder.resolve import resolve_build_request
+from argosy.builder.request import resolve_build_request
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.findings import Finding
 from argosy.core.os_errors import translate_os_errors

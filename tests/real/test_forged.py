@@ -156,7 +156,7 @@ def test_a_shared_cache_serves_a_second_user_whatever_the_firsts_umask(own: Shop
         done = replace(shop, folder=folder).argosy("build", recipe, "--base", own.base, "-o", "x.sif", around=shared)
         assert done.code == 0, done.err
         steps.append(done.err)
-    packed = list(own.cache.glob("packed/*/wheel.sqfs"))
+    packed = list(own.cache.glob("packed/*/part.sqfs"))
     assert {stat.S_IMODE(each.stat().st_mode) & 0o040 for each in packed} == {0o040}
     assert {each.stat().st_uid for each in packed} == {ALICE}
     assert "3 packed before" in steps[1]

@@ -62,7 +62,7 @@ def read(shop: Shop, name: str) -> bytes:
 
 
 def part_of(shop: Shop, name: str) -> Path:
-    return next((shop.cache / "packed").glob(f"{name}-*")) / "wheel.sqfs"
+    return next((shop.cache / "packed").glob(f"{name}-*")) / "part.sqfs"
 
 
 def test_an_image_of_packed_packages_is_that_of_a_cold_build(own: Shop, channel: Channel) -> None:

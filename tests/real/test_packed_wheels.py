@@ -54,7 +54,7 @@ def test_an_image_of_packed_wheels_is_that_of_a_cold_build(own: Shop) -> None:
     assert own.run(own.folder / "warm.sif", "tinypkg").out == "tinypkg 2.0\n"
     more = build(own, f"{PACKAGES}onemore\n", "more.sif")
     assert (more["cached"], more["packages"]) == (4, 5)
-    damaged = next((own.cache / "packed").glob("tinypkg-*")) / "wheel.sqfs"
+    damaged = next((own.cache / "packed").glob("tinypkg-*")) / "part.sqfs"
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
@@ -69,7 +69,7 @@ def test_an_image_of_packed_wheels_is_that_of_a_cold_build(own: Shop) -> None:
 def test_a_damaged_wheel_that_cannot_be_replaced_is_packed_for_this_image(own: Shop) -> None:
     build(own, PACKAGES, "cold.sif")
     entry = next((own.cache / "packed").glob("tinypkg-*"))
-    (entry / "wheel.sqfs").write_bytes(b"damaged")
+    (entry / "part.sqfs").write_bytes(b"damaged")
     subprocess.run(("/usr/bin/chattr", "+i", entry), check=True)
     try:
         assert build(own, PACKAGES, "again.sif")["cached"] == 3

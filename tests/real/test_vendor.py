@@ -75,9 +75,9 @@ def bench(shop: Shop, vendor: Shop) -> Shop:
     return replace(shop, base=vendor.base)
 
 
-def refused(bench: Shop, requirements: str) -> Ended:
+def refused(bench: Shop, requirements: str, *more: str) -> Ended:
     recipe = bench.write("r.txt", requirements)
-    done = bench.argosy("build", recipe, "--base", bench.base, "-o", bench.folder / "no.sif")
+    done = bench.argosy("build", recipe, "--base", bench.base, "-o", bench.folder / "no.sif", *more)
     bench.nothing_left()
     assert not (bench.folder / "no.sif").exists()
     return done
@@ -106,8 +106,9 @@ def test_the_base_is_untouched_and_the_layer_holds_nothing_of_it(bench: Shop) ->
     assert layer == ["/opt/argosy/env/bin/torchrun"]
 
 
-def test_a_conflict_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop) -> None:
-    done = refused(bench, "oldtorch\n")
+@pytest.mark.parametrize("more", [(), ("--no-build-isolation", "oldtorch")], ids=["with the others", "last"])
+def test_a_conflict_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop, more: tuple[str, ...]) -> None:
+    done = refused(bench, "oldtorch\n", *more)
     assert done.code == 7, done.err
     assert "torch<2" in done.err
     assert f"torch=={VENDOR}" in done.err
@@ -142,10 +143,63 @@ def test_a_torch_that_may_be_replaced_hides_the_bases_which_stays_and_its_lock_g
     assert said.out == f'2.8.0\n__version__ = "{VENDOR}"\n', said.err
 
 
-def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(bench: Shop) -> None:
-    image = bench.build("torchvision\n")
+@pytest.mark.parametrize("more", [(), ("--no-build-isolation", "torchvision")], ids=["with the others", "last"])
+def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(bench: Shop, more: tuple[str, ...]) -> None:
+    image = bench.build("torchvision\n", *more)
     shown = bench.run(image, "python", "-c", "import torch, torchvision; print(torch.__version__, torchvision.VERSION)")
     assert shown.out == f"{VENDOR} 0.24.0\n"
+
+
+EXTENSION = {"torchaudio/_C.cpython-311-x86_64-linux-gnu.so": "libc10.so"}
+LAST = ("--no-build-isolation", "torchaudio")
+
+
+@pytest.mark.parametrize("more", [(), LAST], ids=["with the others", "last"])
+def test_a_wheel_of_an_index_that_needs_another_torch_is_refused(bench: Shop, more: tuple[str, ...]) -> None:
+    bench.make_wheel("torchaudio", "2.9.0", "torch", files=EXTENSION).write(bench.folder)
+    done = refused(bench, f"--find-links {bench.folder}\ntorchaudio\n", *more)
+    assert "cannot install torchaudio 2.9.0: it was compiled against a different PyTorch" in done.err
+
+
+def test_a_users_own_wheel_that_needs_torch_is_installed(bench: Shop) -> None:
+    wheel = bench.make_wheel("torchaudio", "2.9.0", "torch", files=EXTENSION).write(bench.folder)
+    image = bench.build(f"torchaudio @ file://{wheel}\n")
+    again = bench.build("another\n", base=image, out="again.sif")
+    assert bench.run(again, "python", "-c", "import torchaudio; print(torchaudio.VERSION)").out == "2.9.0\n"
+
+
+SETUP = """\
+import os, zipfile
+import torch
+
+FILES = {
+    "torchaudio/__init__.py": f"AGAINST = {torch.__version__!r}\\n",
+    "torchaudio/_C.cpython-311-x86_64-linux-gnu.so": "libc10.so",
+    "torchaudio-2.9.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: torchaudio\\nVersion: 2.9.0\\n",
+    "torchaudio-2.9.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+}
+
+def build_wheel(folder, settings=None, metadata=None):
+    name = "torchaudio-2.9.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        for path, text in FILES.items():
+            wheel.writestr(path, text)
+        wheel.writestr("torchaudio-2.9.0.dist-info/RECORD", "".join(f"{path},,\\n" for path in FILES))
+    return name
+"""
+
+
+def test_a_package_that_was_built_against_the_vendors_torch_is_installed(bench: Shop) -> None:
+    source = bench.folder / "torchaudio-2.9.0"
+    source.mkdir()
+    (source / "setup_backend.py").write_text(SETUP)
+    project = '[build-system]\nrequires = []\nbuild-backend = "setup_backend"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(project + '[project]\nname = "torchaudio"\nversion = "2.9.0"\n')
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: torchaudio\nVersion: 2.9.0\nRequires-Dist: torch\n")
+    bench.tool("tar", "-C", bench.folder, "-czf", bench.folder / "torchaudio-2.9.0.tar.gz", source.name)
+    image = bench.build(f"--find-links {bench.folder}\ntorchaudio\n", *LAST)
+    shown = bench.run(image, "python", "-c", "import torchaudio; print(torchaudio.AGAINST)")
+    assert shown.out == f"{VENDOR}\n", shown.err
 
 
 def test_a_requirement_that_the_base_meets_adds_nothing(bench: Shop) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -23,8 +26,10 @@ from argosy.builder.output.assemble import (
 from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes, measure_cost
-from argosy.builder.resolve import refuse_no_output, resolve_build
+from argosy.builder.request import refuse_no_output
+from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
+from argosy.core.errors import ArgosyError
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -70,6 +75,28 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
         return build(plan_build(context), clock)
 
 
+@contextmanager
+def hiding_file(file: Path, shown: str, *, command: str) -> Iterator[None]:
+    """Correct the errors of a build from a requirements file that Argosy wrote.
+
+    Parameters
+    ----------
+    file
+        The file, which the user does not know.
+    shown
+        The command or option that the user gave the packages to; the evidence shows it instead of the file.
+    command
+        The command that has the options that a hint may name.
+    """
+    try:
+        yield
+    except ArgosyError as error:
+        error.evidence = re.sub(rf"{re.escape(str(file))}(:\d+)?", shown, error.evidence)
+        if "--allow-replace" in error.hint:
+            error.hint += f" (an option of '{command}')"
+        raise
+
+
 def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
     """Carry out a plan: install the layer, write the image, and report.
 
@@ -86,13 +113,11 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
     ):
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
-        wheels = layer.wheels.packed if layer.wheels else ()
-        done = layer.wheels.trees if layer.wheels else ()
-        if done:
+        if layer.work_trees:
             # A thread would wait for the interpreter's lock at each of 30,000 files.
-            helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, done))))
-        cost = measure_cost(work, layer.tree, without=done)
-        new = cost.new + sum(wheel.record.size for wheel in wheels)
+            helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, layer.work_trees))))
+        cost = measure_cost(work, layer.tree, without=layer.work_trees)
+        new = cost.new + sum(part.record.size for part in layer.packed)
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
@@ -103,16 +128,15 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
         remember_image(request, lock, session)
         if request.form is OutputFormat.SIF:
             remember_layer(request.output, lock, finished.entries, session)
-        cost = measure_cost(work, layer.tree, request.output, without=done, before=cost)
-        unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
+        cost = measure_cost(work, layer.tree, request.output, without=layer.work_trees, before=cost)
+        unpacked = sum(part.record.size for part in layer.parts.made) if layer.parts else 0
         cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
-        if request.keep and not layer.wheels:
+        if request.keep and not layer.parts:
             store_layer(session, layer_key(lock), layer.tree)
-    found = layer.wheels.found if layer.wheels else ()
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     report = _report(request, base, lock, layer, size, clock)
     shown = str(layer.partitions) if request.form is OutputFormat.SIF else ""
-    return replace(report, cost=cost, cached=len(found), partitions=shown, together=layer.together)
+    return replace(report, cost=cost, cached=len(layer.found), partitions=shown, together=layer.together)
 
 
 def _report(
@@ -167,7 +191,7 @@ def _write_image(
             with atomic_file(output, force=request.force, flush=False) as beside:
                 if not flat:
                     return write_delta(beside, base, lock, pieces, metadata.result(), begun)
-                whole = Whole(pieces, None if content.older else content.base)
+                whole = Whole(pieces, None if content.inseparable else content.base)
                 return write_whole(beside, whole, content, metadata.result(), begun) - content.base.length
     return write_output(request.form, output, content, sif, session, layer.tree.parent, force=request.force)
 
@@ -175,20 +199,20 @@ def _write_image(
 def _join_layer(
     finished: FinishedLayer, layer: InstalledLayer, session: Session, base: Base, begun: BegunFile
 ) -> tuple[Piece, ...]:
-    """Join the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
+    """Join the layer from parts: packed packages, or the layer of the base; return nothing if there are no parts.
 
     The result contains the base if the image is flat. The parts are copied into the begun file meanwhile.
     """
     time, flat = finished.lock.time, layer.partitions.flat
-    if layer.wheels:
+    if layer.parts:
         rest = _pack(layer.tree, session, time=time)
-        parts = (rest, *(wheel.source for wheel in finished.wheels))
-        below = layer.before.packed if layer.before else base.source
-        lowest, above = (below, parts) if layer.before or flat else (rest, parts[1:])
+        parts = (rest, *(part.source for part in finished.packed))
+        below = layer.continues.packed if layer.continues else base.source
+        lowest, above = (below, parts) if layer.continues or flat else (rest, parts[1:])
         begun.copy(plan_known_copies(base, (lowest, *above), flat=flat))
         return join_squashfs(lowest, above, time=time, restamp=True)
-    if layer.before:
-        return join_changes(session, layer.tree, layer.before, finished.entries, time=time)
+    if layer.continues:
+        return join_changes(session, layer.tree, layer.continues, finished.entries, time=time)
     return ()
 
 

@@ -31,12 +31,11 @@ from argosy.builder.packed.conda import (
     packed_paths,
     stored_meta,
 )
-from argosy.builder.packed.make import Wheels
-from argosy.builder.packed.store import PackedPackage
+from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
-from argosy.builder.python.packages import install_pins, resolve
+from argosy.builder.python.packages import install_pins, resolve, split_late
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.builder.python.uv_output import mentioned_names
 from argosy.core.errors import CheckFailed, NoVersions
@@ -318,11 +317,11 @@ def _add_pip_packages(
     return CondaEnvironment(python, packages, activation, said), pins
 
 
-def take_unpacked(context: CondaContext, linked: LinkedPackages, tree: Path) -> Wheels:
+def take_unpacked(context: CondaContext, linked: LinkedPackages, tree: Path) -> PackedParts:
     """Move the files that are not packed into another tree, and return the packed packages."""
     move_others(context.layer, tree, linked.paths())
     trees = (context.layer, context.work / TREES)
-    return Wheels(tuple(linked.found.values()), (), (), tuple(linked.made.values()), trees)
+    return PackedParts(tuple(linked.found.values()), (), (), tuple(linked.made.values()), trees)
 
 
 def _locked(package: CondaPackage) -> LockedPackage:
@@ -369,15 +368,9 @@ def _install_pip(
         prepare=context.prepare,
         shared=context.shared,
     )
-    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
-    pins = _resolve_and_install(
-        installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), context.step
-    )
-    if not late:
-        return pins
-    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
-    second = replace(installer, python=replace(python, packages=tuple(there.items())), fresh=True)
-    return (*pins, *_resolve_and_install(second, replace(recipe, pip=late), context.step))
+    early, late = split_late(recipe)
+    pins = _resolve_and_install(installer, early, context.step)
+    return (*pins, *_resolve_and_install(installer.after(pins), late, context.step))
 
 
 def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:

@@ -13,8 +13,7 @@ from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
 from argosy.builder.output.assemble import FLAT, Partitions
-from argosy.builder.packed.make import Wheels
-from argosy.builder.packed.store import PackedPackage
+from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import find_altered_packages
 from argosy.builder.python.torch_index import torch_index_of
@@ -65,16 +64,31 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     project: Project | None = None
     """The project whose steps ran, or None."""
     staged: StageResults = msgspec.field(default_factory=StageResults)
-    before: BaseLayer | None = None
-    """The base's layer that this one continues, or None. With packed wheels, the tree does not contain its files."""
+    continues: BaseLayer | None = None
+    """The base's layer that this one continues, or None. With packed packages, the tree does not contain its files."""
     altered: bool = False
     """Whether the user's steps or scripts may have changed files of packages."""
-    wheels: Wheels | None = None
+    parts: PackedParts | None = None
     """The packages that are packed one by one; None if all files are packed together."""
     together: str = ""
     """Why all files are packed together; empty if they are not."""
     partitions: Partitions = FLAT
     """The form of a SIF image."""
+
+    @property
+    def packed(self) -> tuple[PackedPackage, ...]:
+        """The packages that are packed one by one, sorted by name."""
+        return self.parts.packed if self.parts else ()
+
+    @property
+    def found(self) -> tuple[PackedPackage, ...]:
+        """Those of them that the cache had."""
+        return self.parts.found if self.parts else ()
+
+    @property
+    def work_trees(self) -> tuple[Path, ...]:
+        """Folders of this build that nothing needs any more."""
+        return self.parts.trees if self.parts else ()
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):
@@ -82,24 +96,26 @@ class FinishedLayer(msgspec.Struct, frozen=True):
 
     lock: Lock
     entries: Entries
-    wheels: tuple[PackedPackage, ...] = ()
-    """The packed wheels, which are joined with the layer's tree."""
+    packed: tuple[PackedPackage, ...] = ()
+    """The packages that are packed one by one, which are joined with the layer's tree."""
 
 
 def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
     """Write Argosy's files into the layer, compute its content digest, and write its lock."""
-    wheels = layer.wheels.packed if layer.wheels else ()
-    below = (layer.before.entries,) if layer.wheels and layer.before else ()
-    _write_own_files(layer)
+    packed = layer.packed
+    below = (layer.continues.entries,) if layer.parts and layer.continues else ()
+    found = layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout
+    write_layer_files(layer.tree, layer.activation, has_apptainer_base=bool(found))
+    locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)
     normalise_tree(layer.tree, system=layer.system)
-    entries = merge_entries((*below, describe_remembering(layer.tree), *(wheel.entries for wheel in wheels)))
-    for note in _altered_packages(base, layer, entries, wheels):
+    entries = merge_entries((*below, describe_remembering(layer.tree), *(part.entries for part in packed)))
+    for note in _altered_packages(base, layer, entries, packed):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))
     if lacks_mpi(lock, lambda: layer.build_container.ask("/bin/sh", "-c", FIND_MPI).stdout):
         session.reporter.note(f"{NO_LIBRARY}; {ADD_LIBRARY}")
     write_in_root(layer.tree, LOCK, render_lock(lock))
-    return FinishedLayer(lock, entries, wheels)
+    return FinishedLayer(lock, entries, packed)
 
 
 FIND_MPI = (Path(__file__).with_name("scripts") / "find-mpi.sh").read_text(encoding="utf-8")
@@ -119,30 +135,36 @@ def lacks_mpi(lock: Lock, search: Callable[[], str]) -> bool:
     return mpi_of_lock(lock) in {"", NONE} and not search().strip()
 
 
-def _write_own_files(layer: InstalledLayer) -> None:
+def write_layer_files(tree: Path, activation: Activation, *, has_apptainer_base: bool) -> None:
+    """Write the files with which each runtime gives programs the layer's environment.
+
+    Parameters
+    ----------
+    has_apptainer_base
+        Whether the base, or its layer if this one continues it, has the file after which Apptainer sets variables.
+    """
     files = [
         (ENTER, render_enter(), 0o755),
-        (ENV_SCRIPT, render_env_script(layer.activation), 0o644),
+        (ENV_SCRIPT, render_env_script(activation), 0o644),
         (APPTAINER_ENV, render_source_line(), 0o755),
         (PROFILE_SCRIPT, render_source_line(), 0o644),
     ]
-    if not layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout:
+    if not has_apptainer_base:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for path, text, mode in files:
-        write_in_root(layer.tree, path, text, mode=mode)
-    locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)
+        write_in_root(tree, path, text, mode=mode)
 
 
 def _altered_packages(
-    base: Base, layer: InstalledLayer, entries: Entries, wheels: tuple[PackedPackage, ...]
+    base: Base, layer: InstalledLayer, entries: Entries, packed: tuple[PackedPackage, ...]
 ) -> Iterator[str]:
     """Describe the new packages whose files differ from their own list."""
     if layer.altered:
         return
     held = base.lock.packages if base.lock else ()
     new = {p.name for p in layer.packages if p.kind is PackageKind.PYPI and p not in held}
-    yield from find_altered_packages(layer.tree, entries, new - {wheel.record.name for wheel in wheels})
-    yield from (wheel.record.altered for wheel in wheels if wheel.record.altered)
+    yield from find_altered_packages(layer.tree, entries, new - {part.record.name for part in packed})
+    yield from (part.record.altered for part in packed if part.record.altered)
 
 
 def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:

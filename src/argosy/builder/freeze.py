@@ -23,7 +23,7 @@ from argosy.core.model import Image
 from argosy.core.parse import decode_json
 from argosy.core.process import Command, run_checked
 from argosy.core.records import replace
-from argosy.core.redact import redact, without_login
+from argosy.core.redact import redact, split_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import fetch_or_find_image, means_reference, open_reference
@@ -213,7 +213,7 @@ def _requirement(package: LockedPackage) -> str:
     if package.source is SourceKind.INDEX:
         return text
     if package.url:
-        return f"{package.name} @ {without_login(package.url)}"
+        return f"{package.name} @ {redact(split_login(package.url)[0])}"
     return f"# {text} was installed from a folder or file, so no index has it: write its path or address here"
 
 

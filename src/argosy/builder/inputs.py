@@ -54,7 +54,7 @@ WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 FROM_BUNDLE = "pass no files and no --base: the bundle contains them; or run argosy bundle again"
 """The hint for a build from a bundle with other files or another base."""
 
-IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
+IMAGES_WITH_LOCK = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
 class BuildInputs(msgspec.Struct, frozen=True):
@@ -69,8 +69,13 @@ class BuildInputs(msgspec.Struct, frozen=True):
     """The project whose steps and stages run: the user's project file, or what the lock records of it."""
 
 
-def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
-    """Read the user's files, or the lock that replaces them.
+def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> BuildInputs:
+    """Read the user's files, or use the lock that replaces them.
+
+    Parameters
+    ----------
+    lock
+        The lock that the request names, or None.
 
     Raises
     ------
@@ -83,9 +88,8 @@ def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
             parse_debian(base, session.host.environment)
     if request.project:
         request.project.refuse_missing()
-    if not request.locked:
+    if lock is None:
         return BuildInputs(_read_files(request, session), request.base, project=request.project)
-    lock = read_lock(request.locked, session)
     shown, hint = ("the bundle", FROM_BUNDLE) if request.bundle else (request.locked, "")
     if request.sources:
         refuse_changed(lock, _read_files(request, session), shown, hint=hint)
@@ -102,7 +106,7 @@ def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
 def _folder_of_lock(locked: str, session: Session) -> Path:
     """Return the folder of the files that a lock's steps copy: the lock's folder, or the current one for an image."""
     path = Path(locked).absolute()
-    return Path(session.host.cwd) if identify_file(path).kind in IMAGES else path.parent
+    return Path(session.host.cwd) if identify_file(path).kind in IMAGES_WITH_LOCK else path.parent
 
 
 def _bundle_options(folder: Path) -> tuple[PipOption, ...]:
@@ -181,7 +185,7 @@ def read_lock(name: str, session: Session) -> Lock:
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
-    if kind not in IMAGES:
+    if kind not in IMAGES_WITH_LOCK:
         with reading(path):
             text = path.read_text(errors="replace", encoding="utf-8")
         if not text.lstrip().startswith("{"):

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
-from argosy.builder.backends.plan import needs_tree
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
@@ -20,8 +19,8 @@ from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_c
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.conda import CondaCache
-from argosy.builder.packed.make import Wheels, build_options, find_wheels, pack_missing
-from argosy.builder.packed.store import TORCH, WheelCache
+from argosy.builder.packed.make import build_options, find_wheels, pack_missing
+from argosy.builder.packed.store import TORCH, PackedParts, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
 from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, separate_builds, shared_folder
 from argosy.builder.python.packages import (
@@ -51,7 +50,7 @@ from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import python_fits, refuse_other_python
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.recipe import Recipe, render_sources
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Site
 
@@ -72,7 +71,7 @@ class PackageJob(msgspec.Struct, frozen=True):
     """The layer's folder, and a folder for work files."""
     together: str = ""
     """Why the packages are packed together; empty if they are packed one by one."""
-    before: BaseLayer | None = None
+    extended: BaseLayer | None = None
     """The base's layer, if it is not in the tree."""
     site: Site | None = None
     """The site that the image is for, or None."""
@@ -94,8 +93,7 @@ def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> 
         if needs_python(job.recipe):
             return _install_pip(job, container, step)
     activation = plan_activation(extra=variables_over(job.recipe, job.base))
-    names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
-    step.result = f"{names} ({_describe_backend(container)})"
+    step.result = f"{render_sources(job.recipe)} ({_describe_backend(container)})"
     packages = _merge_packages(job.base, ())
     return InstalledLayer(job.tree, container, None, packages, activation, (), job.settings)
 
@@ -119,32 +117,32 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
-    wheels: Wheels | None = None
+    parts: PackedParts | None = None
     if job.together:
         pins = choose_and_install(installer, recipe, step)
     else:
         pins = _resolve_beside_environment(installer, recipe, step)
-        wheels = _install_wheels(job, installer, pins, step)
-    write_entry_point_shims(job.tree, python, _paths_beside(job, wheels) if wheels and python.scripts else ())
+        parts = _install_wheels(job, installer, pins, step)
+    write_entry_point_shims(job.tree, python, _paths_beside(job, parts) if parts and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
-    packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
+    packed = f", {len(parts.found)} packed before" if parts and parts.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
     notes = (*unused_replacements(python, recipe.replaceable), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
-    return replace(layer, wheels=wheels, together=job.together)
+    return replace(layer, parts=parts, together=job.together)
 
 
-def _paths_beside(job: PackageJob, wheels: Wheels) -> set[str]:
+def _paths_beside(job: PackageJob, parts: PackedParts) -> set[str]:
     """Return the paths of the image's files that are not in the tree."""
-    return {*wheels.paths(), *(job.before.entries if job.before else ())}
+    return {*parts.paths(), *(job.extended.entries if job.extended else ())}
 
 
 def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
     """Create the empty environment, and choose versions meanwhile, which does not depend on it."""
     with WorkerThreads(1) as helper:
         creating = helper.submit(create_environment, installer)
-        if needs_tree(installer.build_container.backend.value):
+        if installer.build_container.kind.needs_tree:
             # Two programs in one tree: the first to end would remove the mount points of the other.
             creating.result()
         pins = resolve(installer, recipe, step)
@@ -152,7 +150,7 @@ def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step
     return pins
 
 
-def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
+def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> PackedParts:
     """Pack the wheels that the cache does not have, and install the other packages into the environment."""
     recipe, container = job.recipe, installer.build_container
     # A wheel that --allow-replace exempted from the checks is not used by a build without it.
@@ -182,7 +180,7 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
 def _refuse_unfit_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
     """Refuse packages that need another build of a package in the base, and a torch that cannot use the site's GPUs."""
     refuse_unmet_requirements(installer)
-    refuse_compiled(installer, job.recipe)
+    refuse_compiled(installer, job.recipe, new)
     if job.site and any(pin.package.name == TORCH for pin in new):
         refuse_torch_in_image(job.site, installer.build_container, installer.layer, job.recipe)
 
@@ -208,7 +206,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
         return replace(layer, build_container=context.build_container, together=job.together)
     if job.site and made.linked.whole:
         refuse_torch_in_image(job.site, container, context.layer, recipe)
-    return replace(layer, wheels=take_unpacked(context, made.linked, job.tree))
+    return replace(layer, parts=take_unpacked(context, made.linked, job.tree))
 
 
 def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> CondaContext:

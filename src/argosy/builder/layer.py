@@ -47,11 +47,11 @@ from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import COMPRESSION, is_whiteout
-from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.squashfs.superblock import Superblock, read_superblock
 from argosy.images.tree_digests import walk_tree
 from argosy.images.unpack import is_link
 from argosy.recipes.project_file import Project
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.recipe import Recipe, render_sources
 from argosy.recipes.relock import as_locked, without_held
 
 
@@ -80,9 +80,9 @@ def install_layer(
         if begun:
             lowest = packed or (base.source if partitions.flat else None)
             begun.copy(plan_known_copies(base, (lowest,) if lowest else (), flat=partitions.flat))
-        with clock.step("packages", _describe_sources(recipe)) as step:
+        with clock.step("packages", render_sources(recipe)) as step:
             layer = _install(plan, base, packed, session, work, step)
-            if plan.site and not (layer.wheels and layer.wheels.has_torch):
+            if plan.site and not (layer.parts and layer.parts.has_torch):
                 refuse_torch_in_image(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
         session.reporter.note(note)
@@ -115,10 +115,10 @@ def _choose_partitions(base: Base, *, asked: bool | None) -> Partitions:
 
 
 def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool | None) -> InstalledLayer:
-    """Return the layer with the form of its image. A layer that changes the system does not continue another one."""
+    """Return the layer with the form of its image."""
     removes_files = layer.system and any(is_whiteout(Path(path)) for path in walk_tree(str(layer.tree)))
     partitions = keep_apart(chosen, asked=asked, removes_files=removes_files)
-    return replace(layer, partitions=partitions, before=None if layer.system else layer.before)
+    return replace(layer, partitions=partitions)
 
 
 def _open_base(plan: BuildPlan, clock: StepTimes, work: Path) -> Base:
@@ -163,14 +163,15 @@ def _install_over_base(
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
     recipe = _without_base_packages(plan.inputs.recipe, base)
-    together = _why_packed_together(request, recipe, base, packed, steps=changes_system)
+    joined = _joined_superblock(request, base, packed)
+    together = why_packed_together(request, recipe, base.lock, joined, steps=changes_system)
     extended = read_base_layer(base, packed, session, work) if packed and not together else None
     if extended:
         tree.mkdir()
     else:
         together = together or ("the base's layer differs from its lock" if base.lock else "")
         unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
-    before = extended or describe_base_layer(base, tree, packed)
+    continued = extended or describe_base_layer(base, tree, packed)
     step.say("choosing a build backend")
     uv = static_uv(session, plan.settings)
     container = find_build_container(session, base, uv, work, plan.backends, keep_changes=changes_system)
@@ -180,37 +181,29 @@ def _install_over_base(
         request, recipe, base, plan.target, plan.settings, tree, work / "uv", together, extended, plan.site
     )
     if not changes_system:
-        return replace(install_packages(job, container, step), before=before)
-    stages = _run_stages(plan, project, uv, session, work, step)
+        return replace(install_packages(job, container, step), continues=continued)
+    stages = StageResults()
+    if project:
+        bases = request.bundle / STAGES if request.bundle else None
+        stages = run_stages(StageContext(project, plan.inputs.lock, session, work, step, uv, plan.backends, bases))
     with open_changes(container, work, tree) as changed:
         layer = _install_between_steps(job, project, stages, changed, step)
     system = take_changes(changed, work, tree, base, layer.settings.local_paths)
-    return replace(layer, before=before, system=system, project=project, staged=stages)
+    # A layer that changes the system does not continue another one.
+    continued = None if system else continued
+    return replace(layer, continues=continued, system=system, project=project, staged=stages)
 
 
-def _why_packed_together(
-    request: BuildRequest, recipe: Recipe, base: Base, packed: FileSlice | None, *, steps: bool
-) -> str:
-    """Return why the packages are packed together; empty if they are packed one by one."""
-    joined = read_superblock(packed.path, packed.offset) if packed and layer_source(base.image) else None
+def _joined_superblock(request: BuildRequest, base: Base, packed: FileSlice | None) -> Superblock | None:
+    """Return the superblock of what the packages are joined with: the base's layer, or the base of a flat image."""
     if base.lock is None and request.flatten:
-        joined = base.packing
-    return why_packed_together(request, recipe, base.lock, joined, steps=steps)
+        return base.packing
+    return read_superblock(packed.path, packed.offset) if packed and layer_source(base.image) else None
 
 
 def _without_base_packages(recipe: Recipe, base: Base) -> Recipe:
     """Leave out the packages that the base already has if all versions are exact."""
     return without_held(recipe, base.lock.packages) if recipe.exact and base.lock else recipe
-
-
-def _run_stages(
-    plan: BuildPlan, project: Project | None, uv: Path, session: Session, work: Path, step: Step
-) -> StageResults:
-    if project is None:
-        return StageResults()
-    bundle = plan.request.bundle
-    bases = bundle / STAGES if bundle else None
-    return run_stages(StageContext(project, plan.inputs.lock, session, work, step, uv, plan.backends, bases))
 
 
 def _install_between_steps(
@@ -228,11 +221,6 @@ def _install_between_steps(
         with recompiling_changed_modules(container, job.tree, layer.python, step):
             run_steps(container, project, session, step, before=False)
     return layer
-
-
-def _describe_sources(recipe: Recipe) -> str:
-    """Return the names of the recipe's files for progress lines."""
-    return ", ".join(Path(source.path).name for source in recipe.sources) or "none"
 
 
 def _describe_base(base: Base, *, default: str) -> str:

@@ -21,6 +21,7 @@ from argosy.core.session import Session
 from argosy.core.store import editing, refuse_existing, work_folder, write_text
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.relock import LockChange, compare_locks, held_recipe
+from argosy.sites.load import load_site
 
 
 class LockRequest(msgspec.Struct, frozen=True):
@@ -118,11 +119,12 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
     if asked.project:
         refuse_changed_steps(found, asked.project, output)
     if asked.sources:
-        files = read_inputs(replace(asked, base=asked.base or "-", locked=""), session).recipe
+        files = read_inputs(replace(asked, base=asked.base or "-", locked=""), session, None).recipe
         refuse_changed(found, files, output)
-    inputs = read_inputs(replace(asked, sources=(), project=None), session)
+    inputs = read_inputs(replace(asked, sources=(), project=None), session, found)
     if asked.base:
-        session = resolve_target_session(asked, session)
+        site = load_site(asked.site, session.host) if asked.site else None
+        session = resolve_target_session(asked, session, site, found)
         with work_folder(session.work_parent()) as work:
             needs = find_needs(inputs.recipe)
             refuse_other_base(inputs, open_base(asked.base, session, work, needs=needs, options=asked.engine))

@@ -14,7 +14,7 @@ import msgspec
 
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import refuse_no_output
+from argosy.builder.request import refuse_no_output
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import files_beside
 from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors

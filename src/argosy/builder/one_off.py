@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from argosy.builder.base_layer import link_layer_tree
-from argosy.builder.build import build_image
+from argosy.builder.build import build_image, hiding_file
 from argosy.builder.records import BuildRequest
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, UsageError
@@ -124,10 +124,5 @@ def _cache_key(opened: OpenedImage, packages: tuple[str, ...]) -> str:
 def _build(base: Path, packages: tuple[str, ...], output: Path, form: OutputFormat, session: Session) -> None:
     requirements = output.with_name("requirements.txt")
     write_text(requirements, "".join(f"{package}\n" for package in packages))
-    try:
+    with hiding_file(requirements, "--with", command="argosy build requirements.txt --base IMAGE -o NEW.sif"):
         build_image(BuildRequest((requirements,), str(base), output, form=form), session)
-    except ArgosyError as error:
-        error.evidence = re.sub(rf"{re.escape(str(requirements))}(:\d+)?", "--with", error.evidence)
-        if "--allow-replace" in error.hint:
-            error.hint += " (an option of 'argosy build requirements.txt --base IMAGE -o NEW.sif')"
-        raise

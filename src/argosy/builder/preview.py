@@ -21,8 +21,8 @@ from argosy.builder.output.export import refuse_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.torch_index import describe_expected_index, explain_machines
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import NO_PATH, resolve_build
-from argosy.core.os_errors import refuse_unwritable_folder
+from argosy.builder.request import NO_PATH
+from argosy.builder.resolve import resolve_build
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
@@ -96,7 +96,6 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     request, session = context.request, context.session
     if request.output != NO_PATH:
         refuse_output(request.output, request.form, force=request.force)
-        refuse_unwritable_folder(request.output.parent)
     return _describe_plan(plan_build(context), session, here=here)
 
 

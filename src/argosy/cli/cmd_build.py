@@ -14,7 +14,7 @@ import click
 
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildReport, BuildRequest
-from argosy.builder.resolve import resolve_build_request
+from argosy.builder.request import resolve_build_request
 from argosy.cli.common import open_session
 from argosy.cli.compat.cotainr import cotainr_build, is_cotainr
 from argosy.cli.options import (

@@ -12,7 +12,7 @@ from argosy.builder.bundle import bundle as write_bundle
 from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.lock import LockReport, LockRequest, check_lock
 from argosy.builder.lock import lock as write_lock
-from argosy.builder.resolve import apply_project_file, make_build_request
+from argosy.builder.request import apply_project_file, make_build_request
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, force_option, option, report_options, table_options
 from argosy.cli.output import print_report

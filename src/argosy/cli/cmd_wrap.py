@@ -22,11 +22,7 @@ from argosy.recipes.build_options import DEFAULT_BASE, FLATTENED, PackageOptions
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
-from argosy.wrap.prefix import history as read_history
-from argosy.wrap.prefix import prune as prune_prefix
-from argosy.wrap.prefix import rollback as go_back
-from argosy.wrap.prefix import update as update_prefix
-from argosy.wrap.prefix import wrap as wrap_new
+from argosy.wrap.prefix import create_prefix, prune_prefix, read_history, rollback_prefix, update_prefix
 from argosy.wrap.request import plan_recipe, read_environ, script_paths, with_package_options
 from argosy.wrap.versions import open_prefix
 
@@ -137,7 +133,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     recipe = plan_recipe(sources, base, copy=copy, flatten=FLATTENED[form] if form else None, at=at)
     recipe = with_package_options(recipe, given, session.host.environment)
     recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
-    report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
+    report = create_prefix(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
     print_report(report, render_report(report, prefix), as_json=as_json, quiet=quiet)
 
 
@@ -179,7 +175,7 @@ def _refuse_missing(packages: tuple[str, ...]) -> None:
 @json_option
 def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
     """Switch DIR to the version before the current one, or to VERSION."""
-    report = go_back(prefix.absolute(), number, open_session(quiet=True))
+    report = rollback_prefix(prefix.absolute(), number, open_session(quiet=True))
     before = f", {report.previous} before" if report.previous else ""
     text = f"{prefix}: version {report.version.number} now{before} ({report.version.reason})"
     print_report(report, text, as_json=as_json)

@@ -19,7 +19,9 @@ SHORTEST_SECRET = 4
 
 # The lengths are bounded: a search from each letter of a long line would take time quadratic in its length.
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]{1,40})://(?P<login>[^/\s?#]*)@")
-_PATH_TOKEN = re.compile(r"(?P<before>://[^/\s]{1,255}(?:/[^/\s]{1,255}){0,3}?/t/)[^/\s]+(?=/)")
+_PATH_TOKEN = re.compile(
+    r"(?P<before>(?<!git\+https)(?<!git\+http)(?<!git\+ssh)://[^/\s]{1,255}(?:/[^/\s]{1,255}){0,3}?/t/)[^/\s]+(?=/)"
+)
 _QUERY = re.compile(
     r"(?i)(?P<name>[?&;](?:[a-z_-]{0,40}token|[a-z_-]{0,40}key|password|secret|sig(?:nature)?|x-amz-[a-z-]{1,40})=)[^&;#\s'\"]+"
 )
@@ -50,7 +52,7 @@ def _redact_login(found: re.Match[str]) -> str:
 
 
 def without_login(url: str) -> str:
-    """Return a URL without user name, password, and token in a conda channel's path."""
+    """Return the URL of a conda channel or an index without user name, password, and token in its path."""
     return re.sub(r"/t/[^/\s]+(?=/)", "", split_login(url)[0])
 
 

@@ -15,6 +15,9 @@ from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Ro
 DEFAULT_BASE = "debian:bookworm"
 """Base of an image if none is given."""
 
+BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
+"""Names of the build backends, best first."""
+
 FLATTENED = {"flat": True, "delta": False}
 """Value of ``--format`` for a SIF file -> whether base and layer are one partition."""
 
@@ -55,7 +58,7 @@ class InstallOptions(PackageOptions, total=False):
         "NAME=VALUE", record="engine", field="arguments")]
     build_backend: Annotated[str, Row(BASE,
         "Method to run programs in the base during the build. Default: the first method that works here.",
-        field="backend", choices=("root", "userns", "apptainer", "singularity", "proot"))]
+        field="backend", choices=BUILD_BACKENDS)]
     work_dir: Annotated[str, Row(BASE,
         "Folder for temporary files. Default: TMPDIR or the cache.", "DIR", record="call", toml=False)]
     # fmt: on

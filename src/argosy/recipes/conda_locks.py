@@ -6,18 +6,24 @@ Name, version and build of a package are from its file name, its hash is from th
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Required, TypedDict
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import split_package_file
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipLine, PipOption, Where, bad_line
-from argosy.recipes.requirements import locked_line
+from argosy.recipes.requirements import ARCHIVE, at_commit, locked_line
 from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
@@ -27,6 +33,11 @@ PIP_COMMENT = "# pip "
 _HASH = re.compile(r"(?:sha256:)?(?P<digits>[0-9a-f]{32}|[0-9a-f]{64})\Z")
 _MD5_DIGITS = 32
 MAIN, DEFAULT = "main", "default"
+DIRECT = "direct+"
+"""Prefix of a package for which the project of pixi gives an address."""
+_PYPI_HOSTS = frozenset(("pypi.org", "pypi.python.org", "files.pythonhosted.org"))
+_FILE_HOSTS = {"download.pytorch.org": "download-r2.pytorch.org"}
+"""Host of an index -> another host that has its files."""
 
 
 class _Row(TypedDict, total=False):
@@ -34,6 +45,7 @@ class _Row(TypedDict, total=False):
     version: Required[Any]
     url: Required[Any]
     hash: dict[str, Any] | None
+    source: dict[str, Any] | None
     platform: Any
     manager: Any
     category: Any
@@ -83,7 +95,7 @@ def _pip_comment(line: str, where: Where) -> PipLine:
     url, _, fragment = address.strip().partition("#sha256=")
     if not at or not url:
         raise bad_line("invalid pip package", where, line, hint="conda-lock writes '# pip NAME @ ADDRESS#sha256=…'")
-    return _pip_line(name.strip(), "", url, {"sha256": fragment} if fragment else {}, where)
+    return _pip_line({"name": name.strip(), "sha256": fragment}, url, where, ())
 
 
 def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
@@ -122,7 +134,8 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
         name, version, url = (scalar_text(row.get(key, "")) for key in ("name", "version", "url"))
         digests = row.get("hash") or {}
         if row.get("manager") == "pip":
-            pip.append(_pip_line(name, version, url, digests, where))
+            prefix = DIRECT if (row.get("source") or {}).get("type") == "url" and not url.startswith("git+") else ""
+            pip.append(_pip_line({**digests, "name": name, "version": version}, f"{prefix}{url}", where, ()))
         else:
             pins.append(_with_hashes(_pin(url, "", where, url), digests))
     notes = [Note(f"the category '{name}' is not installed", Where(file, 1)) for name in sorted(left_out)]
@@ -153,9 +166,8 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
         if kind == "conda":
             pins.append(_with_hashes(_pin(url, "", where, url), row))
         else:
-            pip.append(
-                _pip_line(scalar_text(row.get("name", "")), scalar_text(row.get("version", "")), url, row, where)
-            )
+            known_indexes = (*(chosen.get("indexes") or ()), row.get("index"))
+            pip.append(_pip_line(row, url, where, map(scalar_text, filter(None, known_indexes))))
     names = ("index-url", *("extra-index-url",) * len(chosen.get("indexes") or ()))  # the first one replaces PyPI
     indexes = zip(names, chosen.get("indexes") or (), strict=False)
     options = tuple(PipOption(name, scalar_text(url), Where(file, 1)) for name, url in indexes)
@@ -205,22 +217,62 @@ def _with_hashes(pin: CondaPin, digests: Any) -> CondaPin:
     return CondaPin(pin.name, pin.version, pin.build, pin.url, pin.where, sha256.lower(), md5.lower())
 
 
-def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> PipLine:
-    """Return the line of a pip package: name, version and hash, which a site's mirror can provide, or an address.
+def _pip_line(row: Mapping[str, Any], url: str, where: Where, indexes: Iterable[str]) -> PipLine:
+    """Return the line of a pip package of a lock.
 
-    Packages from a folder or from version control are given by address.
+    A package of an index gets its version and hash, so that a site's mirror can provide it. Any other package is
+    installed from the place that was locked: a package of the index may have the same name and version.
+
+    Parameters
+    ----------
+    row
+        Name, version and sha256 of the package, as far as the lock has them.
+    url
+        The address or path in the lock.
+    indexes
+        Indexes of the lock, in addition to PyPI.
     """
-    if not version:
-        try:
-            found, number, *_ = parse_wheel_filename(unquote(url.rpartition("/")[2]))
-            name, version = name or found, str(number)
-        except InvalidWheelFilename:
-            version = ""
-    is_path = "://" not in url and url and not version
-    return locked_line(
-        canonicalize_name(name), where, version=version, address=url if url.startswith("git+") else "",
-        path=url if is_path else "", hashes=(f"sha256:{digests['sha256']}",) if digests.get("sha256") else (),
-    )  # fmt: skip
+    name, version = scalar_text(row.get("name") or ""), scalar_text(row.get("version") or "")
+    if not name or not version:
+        found, number = _parse_file_name(unquote(url.rpartition("/")[2]))
+        name, version = name or found, version or number
+    name, digest = canonicalize_name(name), scalar_text(row.get("sha256") or "")
+    hashes = (f"sha256:{digest}",) if digest else ()
+    if url and "://" not in url:
+        # The digest of a folder is of pixi's own kind.
+        line = locked_line(name, where, path=url, hashes=hashes if ARCHIVE.search(url) else ())
+        return replace(line, editable=row.get("editable") is True)
+    address = at_commit(url) if url.startswith("git+") else url.removeprefix(DIRECT)
+    if version and not url.startswith(("git+", DIRECT)) and _is_of_index(url, indexes):
+        address = ""
+    return locked_line(name, where, version=version, address=address, hashes=hashes)
+
+
+def _parse_file_name(file: str) -> tuple[str, str]:
+    """Return name and version of a wheel or a source archive; empty texts if its name does not contain them."""
+    try:
+        name, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return "", ""
+    return name, str(version)
+
+
+def _is_of_index(url: str, indexes: Iterable[str]) -> bool:
+    """Return whether an address is that of a file of PyPI or of another index.
+
+    An address with variables for a login belongs to an index of conda-lock that needs one; pip's own settings have it.
+    """
+    login, _, host = _host(url).rpartition("@")
+    hosts = {_host(index).rpartition("@")[2] for index in indexes}
+    hosts.discard("")
+    return "$" in login or host in _PYPI_HOSTS | hosts | {_FILE_HOSTS.get(each, each) for each in hosts}
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _need_platform(subdir: str, platforms: list[str], file: str) -> None:

@@ -17,7 +17,7 @@ _PLACED = re.compile(r"(?P<channel>.+)/(?P<subdir>noarch|(?:linux|osx|win|freebs
 """A channel with the folder of one platform, for example in ``conda-forge/linux-64::zlib``."""
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.+-]*?)(?P<rest>(?:[\s=<>!~].*)?)\Z")
 _BUILD = r"[A-Za-z0-9_.*+^$|()-]+"
-_ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
+_ONE = re.compile(rf"(?P<op>==?)(?P<version>(?:\d+!)?[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
 _BUILD_BEGINS = re.compile(r"(?<![<>!~=,|])(?<!^)=(?!=)|\s+")
 _TOKEN = re.compile(r"(?P<op>===?|=|[<>!~]=|[<>]|)(?P<number>[0-9A-Za-z_.*+!-]+)\Z")
 _SUFFIXES = (".conda", ".tar.bz2")

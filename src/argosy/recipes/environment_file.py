@@ -57,11 +57,18 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     """Parse an ``environment.yml``; return what it requests, and its pip lines."""
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
+    if "pip" in top and not _is_empty(top["pip"][1]):
+        hint = "move it below 'dependencies:', as '- pip:'"
+        raise bad_line("unexpected key 'pip' at the top of an environment file", top["pip"][0], "pip:", hint=hint)
+    if "build_dependencies" in top:
+        hint = "pass its requirements.txt, or the conda.yaml of the same model"
+        where = top["build_dependencies"][0]
+        raise bad_line(f"{file} is a python_env.yaml of MLflow", where, "build_dependencies:", hint=hint)
     notes = [*_note_keys(top, here)]
     if "prefix" in top:
         notes.append(Note("'prefix' is ignored: the path of the environment in an image is fixed", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
-    notes += _note_selectors(conda, here)
+    notes += (*_note_empty_pip(top, here), *_note_selectors(conda, here))
     variables = tuple(_parse_variables(top, here))
     part = Part(
         name=_name(top, here),
@@ -152,17 +159,30 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style
 
 
+def _is_empty(node: yaml.Node) -> bool:
+    return _is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value)
+
+
 def _note_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     others = {word: where for word, (where, _) in top.items() if word not in KEYS}
     for word, where in others.items():
         near = suggest_word(word, KEYS)
         if near and (near == "dependencies" or "dependencies" in top):
-            raise bad_line(f"unknown key '{word}' in an environment file", where, word, hint=f"did you mean {near}?")
+            hint = f"move its entries to '{near}:', or remove it" if near in top else f"did you mean {near}?"
+            raise bad_line(f"unknown key '{word}' in an environment file", where, word, hint=hint)
     for word, where in others.items():
         if word not in IGNORED_KEYS and "dependencies" not in top:
             hint = f"the keys of an environment file are {', '.join(KEYS)}"
             raise bad_line(f"{here.name} is not an environment file", where, word, hint=hint)
         yield Note(f"the key '{word}' is ignored", where)
+
+
+def _note_empty_pip(top: _Pairs, here: _File) -> Iterator[Note]:
+    """Yield a note for ``- pip:`` without packages: those on the next lines are conda packages if not indented."""
+    for node in _items(top["dependencies"][1], here, "'dependencies'") if "dependencies" in top else ():
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if _is_null(value):
+                yield Note("'pip:' is empty: indent the packages that pip installs below it", here.where(key))
 
 
 def _note_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:
@@ -207,8 +227,7 @@ def _parse_dependencies(top: _Pairs, here: _File) -> tuple[list[CondaSpec], tupl
 def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
     for word, (where, value) in _pairs(node, here, "a list of pip packages").items():
         if word != "pip":
-            version = f"={value.value}" if isinstance(value, yaml.ScalarNode) and value.value else ""
-            hint = f"did you mean {word}{version}?" if re.fullmatch(r"[\w.-]+", word) else ""
+            hint = _suggest_for_key(word, value)
             raise here.error(f"unexpected key '{word}:'; only 'pip:' is allowed here", node, hint=hint)
         lines = [value] if isinstance(value, yaml.ScalarNode) and value.tag != _NULL else _items(value, here, "'pip'")
         for line in lines:
@@ -219,6 +238,14 @@ def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
                 raise here.error("invalid pip line", line, hint=hint)
             text = _scalar(line, here, "a pip line")
             yield from parse_requirements(text, where.file, environment=here.environment, first_line=first)
+
+
+def _suggest_for_key(word: str, value: yaml.Node) -> str:
+    """Return the hint for another key than ``pip`` in the list of packages: for a list, or for a package as a key."""
+    if not isinstance(value, yaml.ScalarNode):
+        return "did you mean 'pip:'?" if suggest_word(word, ("pip",)) else ""
+    version = f"={value.value}" if value.value else ""
+    return f"did you mean {word}{version}?" if re.fullmatch(r"[\w.-]+", word) else ""
 
 
 def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -122,7 +122,7 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
 
 def joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
     """Concatenate tuples."""
-    return tuple(item for group in items for item in group)
+    return tuple(chain.from_iterable(items))
 
 
 def _settled(parts: Sequence[Part]) -> Iterator[PipLine]:

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, Required, TypedDict
 
 import msgspec
-from packaging.markers import Marker
+from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
@@ -68,6 +68,9 @@ _LOCK_CONDITION = re.compile(
 )
 """The part of a pylock marker that asks whether an extra or a group is requested."""
 
+MOST_NAMES = 8
+"""Names of packages that a note lists."""
+
 ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
 
 
@@ -80,10 +83,22 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
     return _LOCK_CONDITION.sub(answer, marker)
 
 
-def _is_never(marker: str) -> bool:
-    """Return whether a marker is false on every machine."""
-    unrequested = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
-    return not unrequested and not Marker(marker).evaluate()
+def _is_never(marker: str, where: Where) -> bool:
+    """Return whether a marker is false on every machine because of `NEVER`.
+
+    Markers have no negation, so it is enough to look at a machine for which all other conditions hold.
+    """
+    normal = checked_marker(marker, where)
+    others = _CONDITION.sub(lambda found: NEVER if found[0] == str(Marker(NEVER)) else ALWAYS, normal)
+    try:
+        return not Marker(others).evaluate()
+    except (InvalidMarker, UndefinedEnvironmentName):  # packaging does not escape quotes in values
+        return False
+
+
+_VALUE = r"""(?:"[^"]*"|[a-z_]+)"""
+_CONDITION = re.compile(rf"{_VALUE} (?:not in|in|[<>=!~]=?) {_VALUE}")
+"""One condition of a marker in its normal form."""
 
 
 def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
@@ -96,7 +111,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         hint = "write it again: uv export --format pylock.toml"
         raise UsageError(f"{file} is not a pylock.toml of version 1", hint=hint)
     where = finder(text, file)
-    notes: list[Note] = []
+    unrequested: dict[str, Where] = {}
     pip: list[PipLine] = []
     default = data.get("default-groups", [])
     names = (*extras, *(default if isinstance(default, list) else ()))
@@ -106,15 +121,25 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         here = where(f'name = "{package.get("name")}"')
         marker = str(package.get("marker", ""))
         answered = _without_groups(marker, wanted)
-        if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
-            notes.append(Note(f"{package['name']} is not installed: its extra or group was not requested", here))
+        if answered != marker and _is_never(answered, here):
+            unrequested.setdefault(package["name"], here)
             continue
         pip.append(_pylock_line(package, answered, here))
     python = str(data.get("requires-python", "")).replace(" ", "")
     asked = (Asked("python", python, where("requires-python")),) if python else ()
     indexes = dict.fromkeys(str(row["index"]).rstrip("/") for row in data.get("packages", ()) if row.get("index"))
     options = tuple(PipOption("extra-index-url", url, where(url)) for url in indexes if url != PYPI)
-    return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes), complete=True)
+    return Part(python=asked, pip=tuple(pip), options=options, notes=_note_unrequested(unrequested), complete=True)
+
+
+def _note_unrequested(places: Mapping[str, Where]) -> tuple[Note, ...]:
+    """Return one note for all packages of extras or groups that were not requested."""
+    names = list(places)
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
+    why = "are not installed: their extras or groups were not requested"
+    if len(names) == 1:
+        why = "is not installed: its extra or group was not requested"
+    return (Note(f"{listed} {why}", places[names[0]]),) if names else ()
 
 
 def _unknown_group(file: str, name: str, known: Sequence[str]) -> UsageError:
@@ -264,7 +289,7 @@ def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> Pip
     chosen_groups = [group for group in package.get("groups", [MAIN]) if canonicalize_name(group) in wanted]
     texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in chosen_groups]
     answered = [_EXTRA.sub(lambda found: _answer(found, wanted), text) for text in texts]
-    holding = [text for text in answered if not (text and _is_never(checked_marker(text, where).replace('"', "'")))]
+    holding = [text for text in answered if not (text and _is_never(text, where))]
     if not holding:
         return None
     marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))

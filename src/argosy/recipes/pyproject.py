@@ -77,6 +77,16 @@ class _Project(msgspec.Struct, frozen=True):
         """Return the normalised name of the project; may be empty."""
         return canonicalize_name(str(self.table("project").get("name", "")))
 
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Return the dependency groups by name; ``dev-dependencies`` of uv belong to the group dev."""
+        groups, older = self.table("dependency-groups"), self.table("tool", "uv").get("dev-dependencies")
+        if not older:
+            return groups
+        name = next((name for name in groups if canonicalize_name(name) == "dev"), "dev")
+        rows = [row for each in (groups.get(name, []), older) for row in (each if isinstance(each, list) else [each])]
+        return {**groups, name: rows}
+
     def table(self, *keys: str) -> dict[str, Any]:
         """Return a table of the file; empty if it does not exist."""
         found: Any = self.data
@@ -138,6 +148,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         notes=(
             Note(NOT_INSTALLED, here.where("[project]")),
             *note_other_tables(here.table("tool"), {line.name for line in lines}, here.name, file, here.where),
+            *_note_groups(here),
             *_note_builds(lines, here),
         ),
     )
@@ -156,6 +167,17 @@ def without_needless_notes(recipe: Recipe, cwd: Path) -> Recipe:
 
 def _is_in(file: Path, folders: Container[str]) -> bool:
     return str(file.parent.resolve()) in folders
+
+
+def _note_groups(here: _Project) -> Iterator[Note]:
+    """Yield a note for groups that ``uv sync`` would install, because the project names them as default groups."""
+    default = here.table("tool", "uv").get("default-groups")
+    names = default if isinstance(default, list) else here.groups if default == "all" else ()
+    wanted = {canonicalize_name(str(name)) for name in names} - {*here.asked}
+    lost = sorted((name for name in here.groups if canonicalize_name(name) in wanted), key=str.casefold)
+    if lost:
+        fix = f"to install them, pass {here.file}[{','.join((*here.asked, *lost))}]"
+        yield Note(f"default groups of uv are not installed: {', '.join(lost)}; {fix}", here.where("default-groups"))
 
 
 def _note_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
@@ -238,7 +260,7 @@ def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list
         return [], ()
     seen.add(name)
     extras: dict[str, str] = {canonicalize_name(key): key for key in here.table("project", "optional-dependencies")}
-    groups: dict[str, str] = {canonicalize_name(key): key for key in here.table("dependency-groups")}
+    groups: dict[str, str] = {canonicalize_name(key): key for key in here.groups}
     late: dict[str, str] = {
         canonicalize_name(key): key
         for table in (("tool", "setuptools", "dynamic", "optional-dependencies"), (*_HATCH, "optional-dependencies"))
@@ -249,7 +271,7 @@ def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list
     if key := late.get(name):
         return [], _dynamic_files(here, "optional-dependencies", key)
     if key := groups.get(name):
-        return _group_requirements(here.table("dependency-groups")[key], key, here, seen), ()
+        return _group_requirements(here.groups[key], key, here, seen), ()
     known = ", ".join((*extras, *late)) or "none"
     otherwise = f"choose one of them, or write {here.file} without brackets"
     raise UsageError(

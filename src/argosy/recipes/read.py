@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,7 +14,6 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, refuse_special_file
 from argosy.core.records import replace
-from argosy.core.shell import quote
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
@@ -35,6 +33,7 @@ from argosy.recipes.recipe import (
     Where,
     bad_line,
 )
+from argosy.recipes.recognise import LISTS, recognising_content, suggest_by_content, suggest_for_path
 from argosy.recipes.requirements import parse_requirements
 from argosy.recipes.source_text import decode, is_utf8
 from argosy.recipes.tool_tables import Workspace, find_workspace, is_virtual
@@ -50,9 +49,6 @@ POETRY = "poetry.lock"
 
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
-
-LISTS = (".txt", ".in")
-"""Suffixes of lists of packages for pip."""
 
 NOT_YET = {
     "pixi.toml": "pixi projects: pass the pixi.lock that 'pixi lock' writes",
@@ -132,59 +128,10 @@ def _read_part(path: str, reading: _Reading) -> Part:
         raise UsageError(what, hint=hint)
     raise UsageError(
         f"cannot recognise {path} as an environment file by its name",
-        hint=_hint_by_content(path, reading)
+        hint=suggest_by_content(_read_bytes(path, reading).decode(errors="replace"), path)
         or f"supported: {UNDERSTOOD}; definition files: NAME.def, Singularity.NAME, Dockerfile.NAME; "
         "an image archive: argosy images pull FILE -o NAME.sif",
     )
-
-
-PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?[ \t]*([=<>~!]=?.*)?")
-CONTENT = (
-    (r"(?im)^[ \t]*bootstrap[ \t]*:", "a definition file", ".def"),
-    (r"(?im)^[ \t]*from[ \t]+\S", "a Dockerfile", ""),
-    (r"(?m)^dependencies:", "a conda environment", ".yml"),
-)
-"""Regular expression of a text, what a file with this text seems to be, and the suffix of such files."""
-
-
-def _hint_by_content(path: str, reading: _Reading) -> str:
-    """Return what a file with an unknown name seems to be, and what to do; empty if that is not clear."""
-    text = _read_bytes(path, reading).decode(errors="replace")
-    if "\0" in text:
-        return ""
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
-    kind, action = _look_at_content(text, path)
-    if not kind and lines and all(map(PACKAGE.fullmatch, lines)):
-        kind, action = "a list of packages for pip", f"rename it to {quote(path + '.txt')}"
-    return f"it looks like {kind}; {action}" if kind else ""
-
-
-def _look_at_content(text: str, path: str) -> tuple[str, str]:
-    """Return what a text seems to be, and what to do with its file; two empty texts if that is not clear."""
-    kind, suffix = next(((kind, suffix) for pattern, kind, suffix in CONTENT if re.search(pattern, text)), ("", ""))
-    if not kind:
-        return "", ""
-    name = str(Path(path).with_suffix(suffix)) if path.endswith(LISTS) and suffix else path + suffix
-    return kind, f"rename it to {quote(name)}" if suffix else f"write: argosy build -f {quote(path)} ."
-
-
-@contextmanager
-def _recognising_content(text: str, path: str) -> Iterator[None]:
-    """Add what a file that is not a list of packages seems to be to the error about its first invalid line.
-
-    Raises
-    ------
-    UsageError
-        The original error, or the error with the kind of the file.
-    """
-    try:
-        yield
-    except UsageError as error:
-        kind, action = _look_at_content(text, path)
-        if not kind:
-            raise
-        what = f"{path} is read as a list of packages for pip, but it looks like {kind}"
-        raise UsageError(what, evidence=error.evidence, hint=action) from error
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
@@ -335,7 +282,7 @@ def _read_environment(path: str, reading: _Reading) -> Part:
 
 def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:
     text, source = _read_text(path, reading, named_by)
-    with _recognising_content(text, path):
+    with recognising_content(text, path):
         entries = parse_requirements(text, path, environment=reading.environment)
     inside = (*reading.inside, (reading.cwd / path).resolve())
     return _follow(Part(sources=(source,)), entries, path, replace(reading, inside=inside))
@@ -398,15 +345,7 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
             hint = "name the folder that contains one; use -r to include a requirements file"
             raise bad_line("the folder has no pyproject.toml or setup.py", package.where, package.text, hint=hint)
         return _local_package(package, chosen.resolve())
-    hint = f"to install it from an index, write {package.name}==VERSION" if package.name else ""
-    if "/feedstock" in package.path or "/croot/" in package.path:
-        hint = "the path is from the machine that built the conda package; 'pip list --format freeze' prints versions"
-    if package.path.startswith(("'", '"')):
-        hint = "remove the quotes: this file is not read by a shell"
-    if re.match(r"(?:www\.)?(?:github|gitlab)\.[\w.]+/[\w.-]+/[\w.-]+", package.path):
-        hint = f"write git+https://{package.path}"
-    hint = hint or "paths are relative to the folder of this file or to the current folder"
-    raise bad_line("local package not found", package.where, package.text, hint=hint)
+    raise bad_line("local package not found", package.where, package.text, hint=suggest_for_path(package))
 
 
 def _place_index(package: PipLine, path: str, reading: _Reading) -> PipLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -222,6 +223,11 @@ class Recipe(Requests, frozen=True):
     def wants_conda(self) -> bool:
         """Whether conda installs any package."""
         return bool(self.conda or self.conda_pins)
+
+
+def render_sources(recipe: Recipe) -> str:
+    """Render the names of a recipe's files for progress lines."""
+    return ", ".join(Path(source.path).name for source in recipe.sources) or "none"
 
 
 def bad_line(what: str, where: Where, text: str, *, hint: str = "") -> UsageError:

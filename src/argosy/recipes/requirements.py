@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
@@ -16,7 +16,9 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.redact import redact
 from argosy.core.suggest import did_you_mean
+from argosy.recipes.package_names import PACKAGE_OF
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import checked_marker, expand, parse_lines
 
@@ -45,13 +47,15 @@ _SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}
 
 _PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|export|cd|git|bash|curl|wget"
 
+_INSTALL = r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?"
+
 _FOREIGN_LINES = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
         "a line of 'conda list --export'; use 'conda env export' to write an environment.yml",
     ),
     (
-        re.compile(r"^[\w.-]+\s+\d\S*\s+\S*_\d+(?:\s+[\w./:-]+)?$"),
+        re.compile(r"^[\w.-]+\s+\d\S*\s+(?:\S*_\d+|\d\w*|main|mkl|openblas|conda_forge)(?:\s+[\w./:-]+)?$"),
         "a line of 'conda list'; use 'conda env export' to write an environment.yml",
     ),
     (
@@ -59,7 +63,11 @@ _FOREIGN_LINES = (
         "a package installed from a folder; write the folder, or only NAME==VERSION",
     ),
     (
-        re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?-(?!U |-upgrade )"),
+        re.compile(rf"{_INSTALL}(?:-i|--index-url)[ =]"),
+        "a command; write each package on its own line, and the index on another: --extra-index-url URL",
+    ),
+    (
+        re.compile(rf"{_INSTALL}-(?!U |-upgrade )"),
         "a command; write only the arguments after 'install', each option and package on its own line",
     ),
     (
@@ -103,12 +111,30 @@ def _suggest_requirement(text: str) -> str:
 
     Each correction is tried alone before all of them together, to change as little as possible.
     """
-    return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+    guess = next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+    written = re.match(r"[\w.-]+", guess)
+    package = PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
+    return f"{package}{guess[written.end() :]}" if written and package else guess
 
 
 def _suggest_for_several(text: str) -> str:
     """Return the hint for a line with several packages; empty for other lines."""
     return "write one package per line" if _SEVERAL.match(text) else ""
+
+
+def _suggest_for_index(line: str) -> str:
+    """Return the hint for ``--index-url`` after a package. On a line of its own it would be the index of all packages.
+
+    The address is taken from the line as written: an expanded variable may contain a secret.
+    """
+    found = re.search(r"(?:--index-url|--pypi-url|-i)[=\s]*(?P<url>\S+)", line)
+    url = redact(found["url"]) if found else "URL"
+    if of_torch := _TORCH_INDEX.match(url):
+        return f"remove it, and pass --torch-backend {of_torch['name']} to argosy"
+    return f"write --extra-index-url {url} on its own line: --index-url replaces PyPI for all packages"
+
+
+_TORCH_INDEX = re.compile(r"https://download\.pytorch\.org/whl/(?P<name>cu\d+|rocm[\d.]+|xpu|cpu)/?\Z")
 
 
 def _guesses(text: str) -> Iterator[str]:
@@ -141,8 +167,10 @@ HASH_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git\+|hg\+|svn\+|bzr\+|file:")
 _VCS = ("git+", "hg+", "svn+", "bzr+")
-_ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
+ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
 _LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
+_ROOT = re.compile(r"(?:file://)?/*(?:\$\{PROJECT_ROOT\}|\{root(?::parent)*:uri\})/*(?P<rest>.*)")
+"""An address relative to the project: PDM and hatch replace the variable when they build the project."""
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
 _SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
 _SSH_URL = r"git+ssh://\3/"
@@ -175,7 +203,8 @@ def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iter
     for_all = [(name, value) for name, value in options if name not in PACKAGE_OPTIONS]
     if package:
         if for_all:
-            raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint="write it on its own line")
+            hint = _suggest_for_index(line) if for_all[0][0] == "--index-url" else "write it on its own line"
+            raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint=hint)
         yield _with_options(parse_package(package, where, line), for_one, line)
         return
     entries = [_parse_option(name, value, where, line) for name, value in for_all]
@@ -285,6 +314,19 @@ def locked_line(
     return PipLine(spec, name, PipKind.INDEX, where, spec=spec, hashes=own)
 
 
+def at_commit(url: str) -> str:
+    """Return the address of a git package in pip's form: locks write ``URL?subdirectory=FOLDER&rev=NAME#COMMIT``."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    if not parts.fragment or "=" in parts.fragment:
+        return url
+    folder = parse_qs(parts.query).get("subdirectory", [""])[0]
+    suffix = f"#subdirectory={quote(folder)}" if folder else ""
+    return f"{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
+
+
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
 
 
@@ -292,7 +334,7 @@ def _looks_local(text: str) -> bool:
     if text.startswith((".", "/", "~")):
         return True
     plain = not _URL.match(text) and "@" not in text
-    return plain and ("/" in text.partition(";")[0] or bool(_ARCHIVE.search(text)))
+    return plain and ("/" in text.partition(";")[0] or bool(ARCHIVE.search(text)))
 
 
 def _parse_local(text: str, where: Where, line: str) -> PipLine:
@@ -323,6 +365,13 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
             hint = "write a release as NAME==VERSION, or the path of a local copy"
             raise bad_line("git is the only supported version control", package.where, package.text, hint=hint)
         return replace(package, kind=PipKind.VCS)
+    if found := _ROOT.match(url):
+        path = "../" * found[0].count(":parent") + found["rest"] or "."
+        name = package.name or "NAME"
+        hint = (
+            f'write {name} without the address, and below [tool.uv.sources]: {name} = {{ path = "{path.rstrip("/")}" }}'
+        )
+        raise bad_line("the address has a variable of PDM or hatch", package.where, package.text, hint=hint)
     try:
         parts = urlsplit(url)
     except ValueError as error:

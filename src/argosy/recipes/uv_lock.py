@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Any, Required, TypedDict
-from urllib.parse import parse_qs, urlsplit
 
 from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.utils import canonicalize_name
@@ -21,7 +20,7 @@ from argosy.core.records import replace
 from argosy.core.toml_lines import load_toml
 from argosy.recipes.pyproject import ON_LINUX, at_address
 from argosy.recipes.recipe import Part, PipKind, PipLine, bad_line
-from argosy.recipes.requirements import locked_line
+from argosy.recipes.requirements import at_commit, locked_line
 from argosy.recipes.source_text import Finder, finder, shaped
 
 _Package = dict[str, Any]
@@ -136,10 +135,7 @@ def _line(package: _Package, where: Finder) -> PipLine:
 def _address(source: Mapping[str, Any]) -> str:
     """Return the address of a package that is not from an index: a repository at the locked commit, or a file."""
     if git := source.get("git"):
-        parts = urlsplit(str(git))
-        folder = parse_qs(parts.query).get("subdirectory", [""])[0]
-        suffix = f"#subdirectory={folder}" if folder else ""
-        return f"git+{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
+        return at_commit(f"git+{git}")
     url, part = str(source.get("url", "")), source.get("subdirectory")
     return f"{url}#subdirectory={part}" if url and part else url
 

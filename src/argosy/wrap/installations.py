@@ -17,23 +17,16 @@ from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import open_default_base
 from argosy.builder.downloads import static_uv
+from argosy.builder.finish import write_layer_files
 from argosy.builder.output.assemble import plan_metadata, write_delta
 from argosy.core.architectures import go_arch
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import (
     APPTAINER_BASE,
-    APPTAINER_ENV,
-    ENTER,
     ENV_PREFIX,
-    ENV_SCRIPT,
     LOCK,
-    PROFILE_SCRIPT,
     ROOT,
     Activation,
-    render_apptainer_base,
-    render_enter,
-    render_env_script,
-    render_source_line,
 )
 from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
@@ -44,7 +37,9 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.rootfs import write_in_root
 from argosy.images.sif.write import whole_of
 from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.tables import READABLE
 from argosy.images.tree_digests import digest_tree
+from argosy.images.unpack import find_known
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools, render_lock
 from argosy.recipes.pip_settings import read_pip_config
 from argosy.recipes.recipe import Recipe
@@ -252,14 +247,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
     conda = (tree / at.lstrip("/") / "conda-meta").is_dir()
     identity = [("ARGOSY_PREFIX", ROOT), ("PYTHONNOUSERSITE", "1"), *([("CONDA_PREFIX", at)] if conda else [])]
     activation = Activation(prepend=(("PATH", f"{at}/bin"),), identity=tuple(identity))
-    for place, text, mode in (
-        (ENTER, render_enter(), 0o755),
-        (ENV_SCRIPT, render_env_script(activation), 0o644),
-        (APPTAINER_ENV, render_source_line(), 0o755),
-        (PROFILE_SCRIPT, render_source_line(), 0o644),
-        *(() if _has(base, APPTAINER_BASE, session) else ((APPTAINER_BASE, render_apptainer_base(), 0o755),)),
-    ):
-        write_in_root(tree, place, text, mode=mode)
+    write_layer_files(tree, activation, has_apptainer_base=_has_apptainer_base(base, session))
     lock = Lock(
         base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch),
         tools=Tools(VERSION),
@@ -273,9 +261,12 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
     write_delta(image, base, lock, (whole_of(layer),), plan_metadata(base.opened.sif, lock))
 
 
-def _has(base: Base, path: str, session: Session) -> bool:
-    offset = str(base.image.base_offset)
-    name = path.lstrip("/")
+def _has_apptainer_base(base: Base, session: Session) -> bool:
+    """Return whether the base itself has the file; the new image does not contain the base's layer."""
+    if base.packing.compressor in READABLE:
+        return bool(find_known(base.source, (APPTAINER_BASE,)))
+    # This partition contains no layer: Argosy packs such a base and its layer again, with zstd.
+    name, offset = APPTAINER_BASE.lstrip("/"), str(base.image.base_offset)
     reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", "-o", offset, base.image.path, name)))
     return name in reply.stdout
 

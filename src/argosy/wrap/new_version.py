@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.base_layer import link_layer_tree
-from argosy.builder.build import build_image
+from argosy.builder.build import build_image, hiding_file
 from argosy.builder.records import BuildRequest
-from argosy.core.errors import ArgosyError, ImageError, NoVersions, UsageError
+from argosy.core.errors import ImageError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Bind, ContainerRequest, GpuMode
 from argosy.core.process import tool_error
@@ -275,22 +274,22 @@ def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionI
     """
     if recipe.kind is PrefixSourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
-        image, used = _built(recipe, recipe.base, files, folder, session)
+        image, used = _build_image(recipe, recipe.base, files, folder, session)
         return VersionImage(image, _with_base(recipe, used))
     if recipe.kind is PrefixSourceKind.FOLDER:
         placed = pack_folder(recipe, folder, session)
         return VersionImage(
             placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
         )
-    return VersionImage(_image(recipe, folder, session), recipe)
+    return VersionImage(_make_from_image(recipe, folder, session), recipe)
 
 
-def _image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
-    taken = _taken(recipe, folder, session)
+def _make_from_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
+    taken = _copy_or_link_image(recipe, folder, session)
     if not (recipe.added or recipe.before or recipe.after):
         return taken
     base = taken.rename(folder / "base")
-    image, _ = _built(recipe, str(base), (), folder, session)
+    image, _ = _build_image(recipe, str(base), (), folder, session)
     base.unlink()
     return image
 
@@ -309,7 +308,9 @@ def extend_image(
         If the build fails.
     """
     try:
-        return VersionImage(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
+        return VersionImage(
+            _build_image(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe
+        )
     except NoVersions as clash:
         if recipe.kind is PrefixSourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
@@ -328,7 +329,7 @@ def keep_image(recipe: PrefixRecipe, old: Path, folder: Path) -> VersionImage:
     return VersionImage(place, recipe)
 
 
-def _built(
+def _build_image(
     recipe: PrefixRecipe, base: str, files: tuple[Path, ...], folder: Path, session: Session
 ) -> tuple[Path, str]:
     """Build the image of a version; return its path, and the base that was used."""
@@ -353,12 +354,10 @@ def _built(
         prefix_layout=PrefixLayout(own_python=recipe.own_python),
         default_base=recipe.default_base and base == recipe.base,
     )
-    try:
-        report = build_image(request, session)
-    except ArgosyError as error:
-        error.evidence = re.sub(rf"{re.escape(str(folder / ADDED))}(:\d+)?", "argosy wrap update", error.evidence)
-        raise
-    return image, report.base
+    if not recipe.added:
+        return image, build_image(request, session).base
+    with hiding_file(folder / ADDED, "argosy wrap update", command="argosy wrap new"):
+        return image, build_image(request, session).base
 
 
 def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
@@ -368,7 +367,7 @@ def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
     return replace(recipe, base=used, default_base=False)
 
 
-def _taken(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
+def _copy_or_link_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
     """Copy an image if it is in a cache, which may be cleaned; otherwise link to it, because images are large."""
     reference = recipe.sources[0]
     path = fetch_or_find_image(reference, session)

@@ -42,7 +42,7 @@ from argosy.wrap.versions import (
 )
 
 
-def wrap(request: WrapRequest, session: Session) -> WrapReport:
+def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
     """Create a prefix whose ``bin`` contains one small wrapper for each command of an image.
 
     Raises
@@ -94,7 +94,7 @@ def _refuse_without_programs(request: WrapRequest) -> None:
         )
 
 
-def update(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
+def update_prefix(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
     """Create the next version of a prefix, then switch to it with one rename.
 
     Parameters
@@ -178,7 +178,7 @@ def _name_of(text: str) -> str:
         return ""
 
 
-def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
+def rollback_prefix(prefix: Path, number: int, session: Session) -> WrapReport:
     """Switch a prefix to another version.
 
     Parameters
@@ -207,13 +207,13 @@ def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
     return WrapReport(str(prefix), version, previous=now)
 
 
-def history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
+def read_history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
     """Return the versions of a prefix, oldest first, each with whether it is the current one."""
     now = open_prefix(prefix).number
     return tuple((read_version(prefix, number), number == now) for number in versions(prefix))
 
 
-def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
+def prune_prefix(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
     """Remove old versions, except the current one and the `keep` versions before it, and return their numbers.
 
     Argosy never does this by itself: a job that still uses an old version would lose its files.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from argosy.builder.bases.definitions import definition_format, dockerfile_in
-from argosy.builder.resolve import named_project
+from argosy.builder.request import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.core.parse import parse_path

@@ -11,14 +11,12 @@ import pytest
 
 from argosy.builder.backends.container import UV_INSIDE, BuildContainer
 from argosy.builder.backends.plan import (
-    BUILD_BACKENDS,
+    BACKENDS,
     JOIN,
     PRIVATE_NAMESPACE,
     ExecSpec,
     RootfsSpec,
     list_backends,
-    needs_tree,
-    needs_writable_copy,
     plan_exec,
 )
 from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
@@ -52,7 +50,7 @@ def names(where: Host, asked: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (host(*ALL, root=True), list(BUILD_BACKENDS)),
+        (host(*ALL, root=True), list(BACKENDS)),
         (host(*ALL), ["userns", "apptainer", "singularity", "proot"]),
         (host(*ALL, namespaces=False), ["apptainer", "singularity", "proot"]),
         (host("proot"), ["proot"]),
@@ -65,13 +63,13 @@ def test_the_build_backends_of_a_machine_are_tried_best_first(where: Host, expec
     assert names(where) == expected
 
 
-@pytest.mark.parametrize("asked", BUILD_BACKENDS)
+@pytest.mark.parametrize("asked", BACKENDS)
 def test_only_the_requested_build_backend_is_tried(asked: str) -> None:
     assert names(host(*ALL, root=True), asked) == [asked]
     assert list_backends(host(*ALL, root=True), asked)[0].source == "option"
 
 
-@pytest.mark.parametrize("asked", ["", *BUILD_BACKENDS])
+@pytest.mark.parametrize("asked", ["", *BACKENDS])
 def test_if_no_backend_works_one_error_names_what_is_missing(asked: str) -> None:
     with pytest.raises(ToolMissing) as raised:
         list_backends(host(namespaces=False), asked)
@@ -81,24 +79,24 @@ def test_if_no_backend_works_one_error_names_what_is_missing(asked: str) -> None
     assert raised.value.code == 4
 
 
-@pytest.mark.parametrize("backend", BUILD_BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_programs_arguments_come_last_and_unchanged(backend: str) -> None:
-    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
+    command = plan_exec(BACKENDS[backend], GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.argv[-3:] == INSIDE.argv
 
 
-@pytest.mark.parametrize("backend", BUILD_BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     leaks = {"PYTHONPATH": "/evil", "PIP_INDEX_URL": "x", "UV_INDEX": "x", "APPTAINER_BIND": "/", "CONDA_PREFIX": "/c"}
-    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
+    command = plan_exec(BACKENDS[backend], GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
     assert command.env is not None
     assert not leaks.keys() & command.env.keys()
     assert not any("evil" in word for word in command.argv)
 
 
-@pytest.mark.parametrize("backend", BUILD_BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: str) -> None:
-    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
+    command = plan_exec(BACKENDS[backend], GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.env is not None
     forced = {"apptainer": "APPTAINERENV_UV_CACHE", "singularity": "SINGULARITYENV_UV_CACHE"}
     assert command.env[forced.get(backend, "UV_CACHE")] == "/u"
@@ -106,8 +104,8 @@ def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: s
 
 
 def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_parent() -> None:
-    root = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
-    user = plan_exec("userns", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    root = plan_exec(BACKENDS["root"], GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    user = plan_exec(BACKENDS["userns"], GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert root[: len(PRIVATE_NAMESPACE)] == PRIVATE_NAMESPACE
     assert {"--mount", "--pid", "--mount-proc", "--kill-child"} <= set(PRIVATE_NAMESPACE)
     assert tuple(word for word in user if word not in {"--user", "--map-root-user"}) == root
@@ -115,17 +113,19 @@ def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_paren
 
 
 def test_binds_keep_their_blanks_and_their_mode() -> None:
-    words = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    words = plan_exec(BACKENDS["root"], GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     text = "\0".join(words)
     assert "\0--bind\0/a b\0/x\0" in text
     assert "\0--ro-bind\0/c\0/y\0" in text
-    words = plan_exec("apptainer", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    words = plan_exec(BACKENDS["apptainer"], GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert "/a b:/x" in words
     assert "/c:/y:ro" in words
 
 
 def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_the_bases() -> None:
-    command = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL, environment={"PATH": "/opt/tools"}))
+    command = plan_exec(
+        BACKENDS["root"], GROUND, INSIDE, scratch="/s", host=host(*ALL, environment={"PATH": "/opt/tools"})
+    )
     assert command.env is not None
     assert command.env["PATH"] == "/opt/tools"
     position = command.argv.index("--setenv")
@@ -134,14 +134,14 @@ def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_
 
 def test_a_runtime_starts_the_file_or_its_unpacked_tree() -> None:
     for rootfs, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
-        words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
+        words = plan_exec(BACKENDS["apptainer"], rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
         assert words[:3] == ("apptainer", "--silent", "exec")
         assert image in words
     assert "--contain" in words
 
 
 def test_only_proot_needs_an_unpacked_tree_from_the_start() -> None:
-    assert [name for name in BUILD_BACKENDS if needs_tree(name)] == ["proot"]
+    assert [name for name, backend in BACKENDS.items() if backend.needs_tree] == ["proot"]
 
 
 def test_the_script_that_joins_base_and_layer_quotes_every_argument() -> None:
@@ -154,18 +154,18 @@ def test_the_script_that_joins_base_and_layer_quotes_every_argument() -> None:
     ("backend", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
 )
 def test_without_overlays_a_copy_of_the_base_is_changed(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
-    assert needs_writable_copy(backend) is copied
+    assert BACKENDS[backend].overlay is not copied
 
 
 def test_programs_that_change_a_copy_run_as_fake_root_and_cannot_change_the_machine() -> None:
     rootfs = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
-    words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
+    words = plan_exec(BACKENDS["apptainer"], rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
     assert "/copy" in words
-    words = plan_exec("proot", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
+    words = plan_exec(BACKENDS["proot"], rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[3:8] == ("proot", "/usr/bin/proot", "-0", "-r", "/copy")
     assert "/etc/hosts" not in words
-    assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    assert "/etc/hosts" in plan_exec(BACKENDS["proot"], GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
 
 
 def test_changes_of_a_copy_equal_those_of_an_overlay(tmp_path: Path) -> None:

@@ -21,16 +21,15 @@ from argosy.builder.bases.engines import (
 )
 from argosy.builder.python.pins import CannotHave
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import (
+from argosy.builder.request import (
     NO_PATH,
     apply_project_file,
-    complete_request,
     make_build_request,
     named_project,
     request_of_project,
-    resolve_build,
     split_sources,
 )
+from argosy.builder.resolve import complete_request, resolve_build
 from argosy.cli.app import app
 from argosy.cli.cmd_build import build
 from argosy.cli.cmd_lock import bundle, lock

@@ -60,6 +60,8 @@ def test_requirements_of_an_image_name_the_origin_of_packages_that_no_index_has(
     git = "git+https://****@git.example/mine.git@0123456789abcdef0123456789abcdef01234567"
     packages = (
         LockedPackage("git-pkg", "1.2.3", source=SourceKind.VCS, url=git),
+        LockedPackage("group-t", "1", source=SourceKind.VCS, url="git+https://git.example/t/mine/x.git@0123"),
+        LockedPackage("hidden", "1", source=SourceKind.LOCAL, url="https://x.example/t/***/hidden-1.tar.gz"),
         LockedPackage("my-pkg", "2.0", source=SourceKind.LOCAL),
         LockedPackage("six", "1.17.0"),
         LockedPackage("wheel-of-url", "1.0", source=SourceKind.LOCAL, url="https://x.example/w-1.0-py3-none-any.whl"),
@@ -67,6 +69,8 @@ def test_requirements_of_an_image_name_the_origin_of_packages_that_no_index_has(
     lock = Lock(LockedBase("base.sif", DIGEST, 1, "x86_64"), Tools("1"), 0, DIGEST, "3.11.2", packages)
     assert render_requirements(lock) == (
         "git-pkg @ git+https://git.example/mine.git@0123456789abcdef0123456789abcdef01234567\n"
+        "group-t @ git+https://git.example/t/mine/x.git@0123\n"
+        "hidden @ https://x.example/t/***/hidden-1.tar.gz\n"
         "# my-pkg==2.0 was installed from a folder or file, so no index has it: write its path or address here\n"
         "six==1.17.0\n"
         "wheel-of-url @ https://x.example/w-1.0-py3-none-any.whl\n"

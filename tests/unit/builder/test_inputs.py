@@ -15,6 +15,7 @@ from argosy.builder.inputs import (
     digest_copied,
     locked_project,
     read_inputs,
+    read_lock,
     record_stages,
     record_steps,
     refuse_changed_steps,
@@ -186,7 +187,7 @@ def test_a_lock_cannot_bring_in_a_step_that_a_project_could_not(tmp_path: Path) 
 def test_a_package_to_build_last_that_no_line_requests_is_noted(tmp_path: Path, text: str, notes: list[str]) -> None:
     (tmp_path / "r.txt").write_text(text)
     request = BuildRequest(base="", output=tmp_path / "x.sif", sources=(tmp_path / "r.txt",), unisolated=("Flash_Atn",))
-    assert list(map(str, read_inputs(request, make_session(tmp_path)).recipe.notes)) == notes
+    assert list(map(str, read_inputs(request, make_session(tmp_path), None).recipe.notes)) == notes
 
 
 def test_other_files_and_another_base_than_a_bundles_are_refused_in_its_terms(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_other_files_and_another_base_than_a_bundles_are_refused_in_its_terms(tm
     locked = str(tmp_path / "argosy.lock")
     request = BuildRequest((tmp_path / "other.txt",), "", Path("x.sif"), locked=locked, bundle=tmp_path)
     with pytest.raises(CheckFailed, match="the bundle was made from other files") as files:
-        read_inputs(request, make_session(tmp_path))
+        read_inputs(request, make_session(tmp_path), read_lock(locked, make_session(tmp_path)))
     assert files.value.evidence == "other.txt is not in the lock\nown.txt is in the lock but was not passed"
     assert files.value.hint == FROM_BUNDLE
     inputs = BuildInputs(Recipe(), "", EMPTY)

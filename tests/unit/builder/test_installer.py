@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from argosy.builder.python.installer import separate_builds
+from argosy.builder.python.base_python import BasePython
+from argosy.builder.python.installer import Installer, separate_builds
+from argosy.builder.python.pins import Pin
 from argosy.core.store import remove_path
+from argosy.recipes.lock import LockedPackage
 from argosy.recipes.uv_options import UvSettings
+
+if TYPE_CHECKING:
+    from argosy.builder.backends.container import BuildContainer
 
 
 def use(cache: Path, base: str) -> Path:
@@ -65,3 +72,13 @@ def test_old_environments_of_ended_builds_are_removed(tmp_path: Path) -> None:
         os.utime(builds / name, (1, 1))
     separate_builds(cache, "sha256:2", UvSettings())
     assert sorted(path.name for path in builds.iterdir()) == [".tmpNew", "kept"]
+
+
+def test_packages_that_are_built_last_need_no_vendors_build_that_uv_does_not_see(tmp_path: Path) -> None:
+    python = BasePython("3.11.2", "/usr/bin/python3", (("torch", "2.9.0a0+nv25"), ("numpy", "1.26.4")), ())
+    installer = Installer(cast("BuildContainer", None), python, UvSettings(), tmp_path, tmp_path)
+    pins = (Pin(LockedPackage("triton", "3.5.0+git1"), "triton==3.5.0+git1"),)
+    second = installer.after(pins, "/opt/argosy/env/bin/python")
+    assert (second.unseen, second.fresh, second.python.executable) == (("torch",), True, "/opt/argosy/env/bin/python")
+    assert second.python.packages == (*python.packages, ("triton", "3.5.0+git1"))
+    assert installer.after(pins).unseen == ()

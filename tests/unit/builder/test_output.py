@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.output.assemble import merge_trees, parse_environment
+from argosy.builder.output.assemble import merge_trees
 from argosy.builder.output.export import (
     ExportRequest,
     export_image,
+    parse_image_environment,
     refuse_output,
     reserve_output,
     write_enroot_files,
@@ -83,7 +84,7 @@ def test_the_pyxis_line_has_the_whole_path_and_other_lines_the_typed_name() -> N
 def test_the_images_part_of_a_started_programs_environment_is_kept() -> None:
     rows = "HOME=/root PWD=/ APPTAINER_NAME=x LD_LIBRARY_PATH=/vendor:/.singularity.d/libs LANG= V=w PATH=/v/bin"
     text = "\0".join([*rows.split(), "BAD NAME=1", "TWO=a\nb", ""])
-    assert parse_environment(text) == (("PATH", "/v/bin"), ("LD_LIBRARY_PATH", "/vendor"), ("V", "w"))
+    assert parse_image_environment(text) == (("PATH", "/v/bin"), ("LD_LIBRARY_PATH", "/vendor"), ("V", "w"))
 
 
 def test_enroot_gets_no_value_that_it_would_expand(tmp_path: Path) -> None:

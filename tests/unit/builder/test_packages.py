@@ -40,7 +40,7 @@ from argosy.builder.python.pins import (
     vendor_builds,
 )
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines, naming_package
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.model import Bind, Choice
 from argosy.core.process import Reply
 from argosy.core.records import replace
@@ -400,6 +400,65 @@ def test_a_package_for_an_older_python_names_the_bases_that_have_one() -> None:
     )
 
 
+def explain(text: str) -> ArgosyError:
+    return explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cv2", "cv2 is in the package opencv-python-headless: write that name"),
+        ("opencv", "opencv is in the package opencv-python-headless: write that name"),
+        ("pil", "pil is in the package pillow: write that name"),
+        ("yaml", "yaml is in the package pyyaml: write that name"),
+        ("pkg-resources", "remove this line: pip freeze of Debian and Ubuntu adds it by mistake, and no index has it"),
+    ],
+)
+def test_a_module_with_a_package_of_another_name_gets_that_name(name: str, hint: str) -> None:
+    error = explain(
+        "No solution found when resolving dependencies\n"
+        f"  cause: Because {name} was not found in the package registry and you require {name}, we can conclude …\n"
+    )
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("package", "hint"),
+    [
+        ("pytorch==1.0.2", "pytorch is in the package torch: write that name"),
+        ("sklearn==0.0.post12", "sklearn is in the package scikit-learn: write that name"),
+        ("tensorflow-gpu==2.12.0", "tensorflow-gpu is in the package tensorflow: write that name"),
+    ],
+)
+def test_a_package_that_only_names_another_one_gets_that_name(package: str, hint: str) -> None:
+    error = explain(f"error: Failed to build `{package}`\n  cause: The build backend returned an error\n")
+    assert error.what.startswith(f"cannot build {package}")
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("platforms", "hint"),
+    [
+        (
+            "`win32`, `win_amd64`, `win_arm64`",
+            "pywin32 is only for Windows: remove it, or add to its line: ; sys_platform == 'win32'",
+        ),
+        (
+            "`macosx_10_9_x86_64`",
+            "pywin32 is only for macOS: remove it, or add to its line: ; sys_platform == 'darwin'",
+        ),
+        ("`win32`, `manylinux_2_36_aarch64`", "change one of these requirements; exact versions"),
+    ],
+)
+def test_a_package_of_another_system_is_to_be_removed(platforms: str, hint: str) -> None:
+    error = explain(
+        "error: No solution found when resolving dependencies\n  cause: Because pywin32==306 has no wheels with a "
+        "matching platform tag (e.g., `manylinux_2_36_x86_64`) and you require pywin32==306, …\n\n"
+        f"hint: Wheels are available for `pywin32` (v306) on the following\n      platforms: {platforms}\n"
+    )
+    assert error.hint.startswith(hint)
+
+
 def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
     text = (
         "  No solution found when resolving dependencies\n"
@@ -615,38 +674,29 @@ def test_the_hashes_of_all_files_of_a_package_are_found_in_folders(tmp_path: Pat
     assert found == {"a": tuple(digests), "b": ()}
 
 
-def install(folder: Path, name: str, library: bytes, origin: str = "") -> None:
+def install(folder: Path, name: str, library: bytes) -> None:
     """Write an installed package with one extension module."""
     info = folder / f"{name}-2.3.0.dist-info"
     info.mkdir(parents=True)
     (folder / name).mkdir()
     (folder / name / "_C.cpython-311-x86_64-linux-gnu.so").write_bytes(b"\x7fELF" + library)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.3.0\n")
-    record = f"{name}/_C.cpython-311-x86_64-linux-gnu.so,,\n"
-    record += f"{info.name}/direct_url.json,,\n" if origin else ""
-    (info / "RECORD").write_text(record)
-    if origin:
-        (info / "direct_url.json").write_text(origin)
+    (info / "RECORD").write_text(f"{name}/_C.cpython-311-x86_64-linux-gnu.so,,\n")
 
 
 def test_a_wheel_that_needs_the_public_torch_is_refused_over_a_vendors(tmp_path: Path) -> None:
     install(tmp_path, "torchaudio", b"libtorch.so\0libc10.so\0")
     with pytest.raises(CheckFailed, match="cannot install torchaudio") as caught:
-        refuse_wheels_for_other_torch([tmp_path], VENDOR, ())
+        refuse_wheels_for_other_torch([tmp_path], VENDOR, {"torchaudio"})
     assert "--no-build-isolation torchaudio" in caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("builds", "allowed"), [({}, ()), ({"torch": "2.6.0+cu124"}, ()), (VENDOR, ("torch",)), (VENDOR, ("torchaudio",))]
+    ("builds", "names"), [({}, {"torchaudio"}), ({"torch": "2.6.0+cu124"}, {"torchaudio"}), (VENDOR, {"numpy"})]
 )
 def test_other_bases_and_allowed_packages_are_not_refused(
-    builds: dict[str, str], allowed: tuple[str, ...], tmp_path: Path
+    builds: dict[str, str], names: set[str], tmp_path: Path
 ) -> None:
     install(tmp_path, "torchaudio", b"libc10.so")
-    refuse_wheels_for_other_torch([tmp_path], builds, allowed)
-
-
-def test_packages_without_torch_or_built_by_the_user_are_not_refused(tmp_path: Path) -> None:
     install(tmp_path, "numpy", b"libopenblas.so")
-    install(tmp_path, "torchvision", b"libc10.so", origin='{"url": "https://example.org/vision.git"}')
-    refuse_wheels_for_other_torch([tmp_path], VENDOR, ())
+    refuse_wheels_for_other_torch([tmp_path], builds, names)

@@ -9,7 +9,7 @@ import pytest
 
 from argosy.builder.output.assemble import choose_partitions, keep_apart
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import make_build_request, request_of_project
+from argosy.builder.request import make_build_request, request_of_project
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.images.formats import OutputFormat

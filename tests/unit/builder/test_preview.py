@@ -19,7 +19,7 @@ from argosy.builder.bundle import bundle_without_packages
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import NO_PATH
+from argosy.builder.request import NO_PATH
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolMissing, UsageError
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from argosy.builder.downloads import installed_uv
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.installer import Installer
 from argosy.builder.python.packages import resolve
-from argosy.core.errors import CheckFailed
+from argosy.core.errors import CheckFailed, ToolFailed
 from argosy.core.model import Choice
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
@@ -68,15 +70,22 @@ class Wheelhouse(msgspec.Struct, frozen=True):
         """Return the names of the packages that would be installed."""
         (self.folder / "r.txt").write_text(requirements)
         reporter = Notes()
+        step = Step("packages", "", lambda _: None)
+        pins = resolve(self.installer(reporter), read_recipe(["r.txt"], cwd=self.folder), step)
+        self.notes.extend(reporter.notes)
+        return [pin.package.name for pin in pins]
+
+    def installer(self, reporter: Notes) -> Installer:
         session = replace(make_session(self.folder), reporter=reporter)
         container = BuildContainer(Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", session)
         python = BasePython("3.11.2", str(self.folder / "venv/bin/python"), (), ())
         settings = UvSettings(("--no-index", "--find-links", f"file://{self.wheels}"), local_paths=(str(self.wheels),))
-        installer = HereInstaller(container, python, settings, self.folder / "layer", self.folder / "work")
-        step = Step("packages", "", lambda _: None)
-        pins = resolve(installer, read_recipe(["r.txt"], cwd=self.folder), step)
-        self.notes.extend(reporter.notes)
-        return [pin.package.name for pin in pins]
+        return HereInstaller(container, python, settings, self.folder / "layer", self.folder / "work")
+
+    def install(self, package: str) -> None:
+        installer = self.installer(Notes())
+        target = ("--python", installer.python.executable, "--target", str(self.folder / "layer"))
+        installer.uv_checked("pip", "install", *target, *installer.choosing, package, doing="installing")
 
 
 @pytest.fixture
@@ -117,3 +126,42 @@ def test_a_pip_that_the_user_asks_for_is_not_left_out(wheelhouse: Wheelhouse, as
     with pytest.raises(CheckFailed, match="pip"):
         wheelhouse.choose(f"six\n{asked}\n")
     assert wheelhouse.notes == []
+
+
+BACKEND = """\
+def build_wheel(*_):
+    raise SystemExit("RuntimeError: Broken toolchain: cannot link a simple C program.")
+"""
+
+
+def write_sdist(folder: Path, name: str, version: str) -> None:
+    """Write a source archive whose build fails."""
+    top = f"{name}-{version}"
+    texts = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n',
+        "mine.py": BACKEND,
+    }
+    with tarfile.open(folder / f"{top}.tar.gz", "w:gz") as archive:
+        for file, text in texts.items():
+            entry = tarfile.TarInfo(f"{top}/{file}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def test_a_failed_build_names_the_pythons_that_have_a_wheel(wheelhouse: Wheelhouse) -> None:
+    write_sdist(wheelhouse.wheels, "old", "1.0")
+    for tag in ("cp38-none", "cp39-none"):
+        write_wheel(wheelhouse.wheels, "old")
+        (wheelhouse.wheels / "old-1.0-py3-none-any.whl").rename(wheelhouse.wheels / f"old-1.0-{tag}-any.whl")
+    with pytest.raises(ToolFailed, match=r"cannot build old==1\.0") as caught:
+        wheelhouse.install("old==1.0")
+    assert caught.value.hint.startswith("old 1.0 has wheels only for Python 3.8, 3.9: use another version of it, ")
+    assert "--base docker://python:3.9-slim" in caught.value.hint
+
+
+def test_a_failed_build_without_wheels_for_any_python_asks_for_compilers(wheelhouse: Wheelhouse) -> None:
+    write_sdist(wheelhouse.wheels, "old", "1.0")
+    with pytest.raises(ToolFailed, match=r"cannot build old==1\.0") as caught:
+        wheelhouse.install("old==1.0")
+    assert caught.value.hint.startswith("use a version that has a wheel, or a base with the Python, compilers")

@@ -34,6 +34,8 @@ def test_a_login_is_split_off_whole(user: str, password: str) -> None:
         ("https://TOKEN@example.org/a", "https://***@example.org/a"),
         ("https://example.org/t/tk-123/channel", "https://example.org/t/***/channel"),
         ("https://example.org/conda/t/tk-123/channel", "https://example.org/conda/t/***/channel"),
+        ("git+https://git.example/group/t/mine.git@1/x", "git+https://git.example/group/t/mine.git@1/x"),
+        ("git+https://me@git.example/t/mine/x.git", "git+https://***@git.example/t/mine/x.git"),
         ("/scratch/t/ada/environment.yml", "/scratch/t/ada/environment.yml"),
         ("https://example.org/a?sig=abc&x=1", "https://example.org/a?sig=***&x=1"),
         ("https://example.org/a?private_token=abc", "https://example.org/a?private_token=***"),

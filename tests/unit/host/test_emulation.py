@@ -17,6 +17,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
 from argosy.host.emulation import Emulator, emulating, find_emulators, machine_named, parse_entry
+from argosy.sites.load import load_site
 from tests.unit.machines import make_host, make_session
 
 ARM = """\
@@ -50,6 +51,12 @@ def session(tmp_path: Path) -> Session:
 
 def request(**more: str) -> BuildRequest:
     return BuildRequest((), "debian:bookworm", Path("out.sif"), **more)  # type: ignore[arg-type]  # of text only
+
+
+def target_session(session: Session, **more: str) -> Session:
+    asked = request(**more)
+    site = load_site(asked.site, session.host) if asked.site else None
+    return resolve_target_session(asked, session, site, None)
 
 
 def test_an_entry_gives_architecture_emulator_and_visibility_in_containers() -> None:
@@ -120,7 +127,7 @@ def test_an_image_is_for_the_requested_architecture_or_that_of_the_site(
     binfmt: Path, session: Session, more: dict[str, str]
 ) -> None:
     (binfmt / "qemu-aarch64").write_text(ARM)
-    assert resolve_target_session(request(**more), session).host.target == "aarch64"
+    assert target_session(session, **more).host.target == "aarch64"
 
 
 @pytest.mark.parametrize("more", [{}, {"site": "lumi-g"}, {"arch": "amd64"}])
@@ -128,13 +135,13 @@ def test_an_image_for_this_kind_of_machine_asks_for_no_emulator(
     binfmt: Path, session: Session, more: dict[str, str]
 ) -> None:
     assert list(find_emulators(binfmt)) == []
-    assert resolve_target_session(request(**more), session) == session
+    assert target_session(session, **more) == session
 
 
 def test_a_site_of_a_foreign_architecture_is_refused_with_the_way_to_plan_here(binfmt: Path, session: Session) -> None:
     assert list(find_emulators(binfmt)) == []
     with pytest.raises(CheckFailed, match="alps-daint is aarch64: cannot run programs for aarch64") as caught:
-        resolve_target_session(request(site="alps-daint"), session)
+        target_session(session, site="alps-daint")
     assert "--on-node --dry-run" in caught.value.hint
 
 
@@ -147,7 +154,7 @@ def test_a_site_of_a_foreign_architecture_is_refused_with_the_way_to_plan_here(b
 )
 def test_contradicting_options_are_refused(session: Session, more: dict[str, str], what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        resolve_target_session(request(**more), session)
+        target_session(session, **more)
 
 
 def make_of_dockerfile(there: Session, folder: Path) -> None:

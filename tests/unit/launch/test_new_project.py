@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import request_of_project
+from argosy.builder.request import request_of_project
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click import Command
 
-from argosy.builder.backends.plan import BUILD_BACKENDS
+from argosy.builder.backends.plan import BACKENDS
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.on_node import NodeOptions
@@ -56,7 +56,7 @@ def test_values_to_choose_from_are_those_of_the_program() -> None:
     assert LAUNCH["runtime"].choices == tuple(RUNTIMES)
     assert LAUNCH["gpu"].choices == tuple(mode.value for mode in GpuMode)
     assert set(BUILD_ROWS["format"].choices) == {*FORMATS, "flat", "delta"}
-    assert BUILD_ROWS["build_backend"].choices == BUILD_BACKENDS
+    assert BUILD_ROWS["build_backend"].choices == tuple(BACKENDS)
     assert BUILD_ROWS["locked"].bare == LOCK_FILE
 
 

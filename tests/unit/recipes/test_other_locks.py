@@ -297,6 +297,128 @@ def test_a_pixi_lock_gives_its_default_environment(tmp_path: Path) -> None:
         read_recipe([write(tmp_path, "pixi.lock", "version: 6\nenvironments: {}\n")], cwd=tmp_path)
 
 
+def pixi_lock(url: str, row: str = "") -> str:
+    """Return a pixi.lock with one package of PyPI's kind."""
+    head, middle, _ = PIXI.replace(
+        "https://files.pythonhosted.org/packages/aa/six-1.16.0-py2.py3-none-any.whl", url
+    ).rpartition("- pypi: ")
+    return f"{head}{middle}{url}\n{row}"
+
+
+COMMIT = "2579ce9f18e67ec3213c6eceb5240310ccd46af8"
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        (f"git+https://git.example/flask#{COMMIT}", f"git+https://git.example/flask@{COMMIT}"),
+        (f"git+https://git.example/httpx.git?rev=v1#{COMMIT}", f"git+https://git.example/httpx.git@{COMMIT}"),
+        (
+            f"git+ssh://git@git.example/mono?subdirectory=a%2Fb&rev=x%2Fy#{COMMIT}",
+            f"git+ssh://git@git.example/mono@{COMMIT}#subdirectory=a/b",
+        ),
+        (
+            f"git+https://git.example/mono@{COMMIT}#subdirectory=a",
+            f"git+https://git.example/mono@{COMMIT}#subdirectory=a",
+        ),
+    ],
+)
+def test_a_git_package_of_a_pixi_lock_is_installed_at_its_locked_commit(tmp_path: Path, url: str, address: str) -> None:
+    write(tmp_path, "pixi.lock", pixi_lock(url, "  name: Mine\n  version: 2.0.0\n"))
+    (line,) = read_recipe(["pixi.lock"], cwd=tmp_path).pip
+    assert line.spec == f"mine @ {address}"
+
+
+@pytest.mark.parametrize("url", ["./", ".", "../lock"])
+def test_a_local_project_of_a_pixi_lock_is_not_replaced_by_a_package_of_the_index(tmp_path: Path, url: str) -> None:
+    folder = tmp_path / "lock"
+    folder.mkdir()
+    write(folder, "pyproject.toml", PROJECT)
+    row = f"  name: mine\n  version: 1.0\n  sha256: {SHA}\n  editable: true\n"
+    write(folder, "pixi.lock", pixi_lock(url, row))
+    recipe = read_recipe(["lock/pixi.lock"], cwd=tmp_path)
+    assert [(line.path, line.spec, line.hashes) for line in recipe.pip] == [(str(folder), "", ())]
+    assert "not installed as editable" in str(recipe.notes[0])
+
+
+@pytest.mark.parametrize("name", ["foo.tar.gz", "links/requests-2.31.0-py3-none-any.whl"])
+def test_a_local_archive_of_a_pixi_lock_keeps_its_path_and_hash(tmp_path: Path, name: str) -> None:
+    (tmp_path / "links").mkdir()
+    write(tmp_path, name, "")
+    write(tmp_path, "pixi.lock", pixi_lock(f"./{name}", f"  name: requests\n  version: 2.31.0\n  sha256: {SHA}\n"))
+    (line,) = read_recipe(["pixi.lock"], cwd=tmp_path).pip
+    assert (line.path, line.hashes) == (str(tmp_path / name), (f"sha256:{SHA}",))
+
+
+@pytest.mark.parametrize(
+    ("url", "spec"),
+    [
+        (
+            "direct+https://x.example/click-8.1.7-py3-none-any.whl",
+            "mine @ https://x.example/click-8.1.7-py3-none-any.whl",
+        ),
+        ("direct+https://pypi.org/a/mine-8.zip", "mine @ https://pypi.org/a/mine-8.zip"),
+        ("https://x.example/v6.1.tar.gz", "mine @ https://x.example/v6.1.tar.gz"),
+        ("https://pypi.org/files/mine-8.1.7-py3-none-any.whl", "mine==8.1.7"),
+        ("https://files.pythonhosted.org/packages/aa/mine-8.1.7.tar.gz", "mine==8.1.7"),
+        ("https://download-r2.pytorch.org/whl/mine-8.1.7.tar.gz", "mine==8.1.7"),
+        ("https://${USER}:${TOKEN}@private.example/mine-8.1.7.tar.gz", "mine==8.1.7"),
+    ],
+)
+def test_a_package_that_pixi_locked_at_a_url_comes_from_there(tmp_path: Path, url: str, spec: str) -> None:
+    lock = pixi_lock(url, f"  name: mine\n  version: 8.1.7\n  sha256: {SHA}\n")
+    write(
+        tmp_path,
+        "pixi.lock",
+        lock.replace("pypi.org/simple\n", "pypi.org/simple\n    - https://download.pytorch.org/whl/cu128\n"),
+    )
+    (line,) = read_recipe(["pixi.lock"], cwd=tmp_path).pip
+    assert (line.spec, line.hashes) == (spec, (f"sha256:{SHA}",))
+
+
+def test_the_index_of_one_package_of_a_pixi_lock_is_an_index(tmp_path: Path) -> None:
+    row = f"  name: mine\n  version: 8.1.7\n  sha256: {SHA}\n  index: https://own.example/simple\n"
+    write(tmp_path, "pixi.lock", pixi_lock("https://own.example/files/mine-8.1.7.tar.gz", row))
+    (line,) = read_recipe(["pixi.lock"], cwd=tmp_path).pip
+    assert line.spec == "mine==8.1.7"
+
+
+@pytest.mark.parametrize(
+    ("url", "source", "address"),
+    [
+        ("https://git.example/archive/v6.1.tar.gz", "", "https://git.example/archive/v6.1.tar.gz"),
+        (
+            "https://files.pythonhosted.org/packages/aa/mine-0.6.3-py3-none-any.whl",
+            "source: {type: url, url: 'https://files.pythonhosted.org/packages/aa/mine-0.6.3-py3-none-any.whl'}",
+            "https://files.pythonhosted.org/packages/aa/mine-0.6.3-py3-none-any.whl",
+        ),
+        (f"git+https://git.example/mine@{COMMIT}", "", f"git+https://git.example/mine@{COMMIT}"),
+    ],
+)
+def test_a_package_that_conda_lock_locked_at_a_url_comes_from_there(
+    tmp_path: Path, url: str, source: str, address: str
+) -> None:
+    wheel = "https://files.pythonhosted.org/packages/aa/Flask_Login-0.6.3-py3-none-any.whl"
+    write(tmp_path, "conda-lock.yml", CONDA_LOCK.replace(f"url: {wheel}", f"url: {url}\n  {source}".rstrip()))
+    (line,) = read_recipe(["conda-lock.yml"], cwd=tmp_path).pip
+    assert line.spec == f"flask-login @ {address}"
+    assert line.hashes == (() if url.startswith("git+") else (f"sha256:{SHA}",))
+
+
+@pytest.mark.parametrize(
+    ("address", "spec"),
+    [
+        ("https://files.pythonhosted.org/packages/3e/38/antlr4-python3-runtime-4.9.3.tar.gz", "a==4.9.3"),
+        ("https://files.pythonhosted.org/packages/3e/38/a-4.9.3.tar.bz2", "a @ {}"),
+        ("https://git.example/archive/v6.1.tar.gz", "a @ {}"),
+    ],
+)
+def test_an_explicit_list_may_contain_source_archives_for_pip(tmp_path: Path, address: str, spec: str) -> None:
+    text = f"{EXPLICIT}# pip a @ {address}#sha256={SHA}\n"
+    (line,) = read_recipe([write(tmp_path, "conda-linux-64.lock", text)], cwd=tmp_path).pip
+    assert (line.spec, line.hashes) == (spec.format(address), (f"sha256:{SHA}",))
+
+
 def test_a_project_gives_dependencies_index_and_sources(tmp_path: Path) -> None:
     write(tmp_path, "pyproject.toml", PROJECT)
     recipe = read_recipe(["pyproject.toml[gpu]"], cwd=tmp_path)

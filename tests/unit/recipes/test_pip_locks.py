@@ -104,6 +104,58 @@ def test_extras_and_groups_of_a_poetry_lock_are_chosen_in_brackets(tmp_path: Pat
     assert [option.value for option in recipe.options] == ["https://download.pytorch.org/whl/cpu"]
 
 
+CONDITIONS = (
+    ("python_version >= '3.6' and {}", False),
+    ("({} or python_version < '3') and sys_platform == 'linux'", True),
+    ("(sys_platform == 'linux' and {}) or ({} and python_version >= '3')", False),
+    ("sys_platform != 'or (and)' and {}", False),
+    ("python_version not in '3.8 3.9' and ({})", False),
+)
+
+
+@pytest.mark.parametrize(("condition", "kept"), CONDITIONS)
+def test_a_package_of_an_extra_that_is_not_requested_is_left_out_whatever_else_it_needs(
+    tmp_path: Path,
+    condition: str,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    of_poetry = condition.replace("{}", "extra == 'cuda'")
+    rows = POETRY.replace('markers = "extra != \\"cpu\\" and extra == \\"cuda\\""', f'markers = "{of_poetry}"')
+    assert rows != POETRY
+    assert any(line.name == "torch" for line in read(tmp_path, "poetry.lock", rows).pip) == kept
+    of_pylock = condition.replace("{}", "'cuda' in extras")
+    text = (
+        'lock-version = "1.0"\nextras = ["cuda"]\n[[packages]]\nname = "b"\nversion = "1"\n'
+        f'[[packages]]\nname = "a"\nversion = "1"\nmarker = "{of_pylock}"\n'
+    )
+    recipe = read(tmp_path, "pylock.toml", text)
+    assert [line.name for line in recipe.pip] == (["b", "a"] if kept else ["b"])
+    assert [note.text for note in recipe.notes] == (
+        [] if kept else ["a is not installed: its extra or group was not requested"]
+    )
+    assert len(read(tmp_path, "pylock.toml", text, "[cuda]").pip) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "noted"),
+    [
+        (1, "p0 is not installed: its extra or group was not requested"),
+        (2, "p0, p1 are not installed: their extras or groups were not requested"),
+        (
+            12,
+            "p0, p1, p2, p3, p4, p5, p6, p7 and 4 more are not installed: their extras or groups were not requested",
+        ),
+    ],
+)
+def test_packages_of_a_pylock_that_are_left_out_have_one_note(tmp_path: Path, number: int, noted: str) -> None:
+    rows = "".join(
+        f'[[packages]]\nname = "p{one}"\nversion = "1"\nmarker = "\'dev\' in dependency_groups"\n'
+        for one in range(number)
+    )
+    text = f'lock-version = "1.0"\n[[packages]]\nname = "b"\nversion = "1"\n{rows}'
+    assert [str(note) for note in read(tmp_path, "pylock.toml", text).notes] == [f"pylock.toml:6: {noted}"]
+
+
 def test_a_poetry_lock_without_groups_is_refused_with_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has version 2\.0") as error:
         read(tmp_path, "poetry.lock", POETRY.replace('"2.1"', '"2.0"'))

@@ -172,7 +172,7 @@ def test_a_missing_file_to_copy_is_reported_before_the_build(tmp_path: Path, kin
     project = read_project(tmp_path / "argosy.toml")
     request = BuildRequest((), "debian:bookworm", tmp_path / "x.sif", project=project)
     with pytest.raises(UsageError, match="no such file: gone") as caught:
-        read_inputs(request, make_session(tmp_path))
+        read_inputs(request, make_session(tmp_path), None)
     assert caught.value.evidence.startswith("argosy.toml:2:")
 
 

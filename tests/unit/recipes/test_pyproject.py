@@ -60,6 +60,54 @@ def test_extras_that_name_the_project_itself_and_groups_are_followed(
     assert specs(project(tmp_path, EXTRAS, asked=asked)) == wanted
 
 
+UV_GROUPS = """\
+[project]
+name = "mine"
+[project.optional-dependencies]
+gpu = ["torch"]
+[dependency-groups]
+cuda12 = ["six"]
+Dev = ["idna"]
+docs = ["mkdocs"]
+[tool.uv]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "noted"),
+    [
+        ("", '["dev", "cuda12"]', "cuda12, Dev; to install them, pass pyproject.toml[cuda12,Dev]"),
+        ("[gpu,cuda12]", '["dev", "cuda12"]', "Dev; to install them, pass pyproject.toml[gpu,cuda12,Dev]"),
+        ("[dev]", '"all"', "cuda12, docs; to install them, pass pyproject.toml[dev,cuda12,docs]"),
+        ("[dev,cuda12]", '["dev", "cuda12"]', ""),
+        ("", "[]", ""),
+        ("", "3", ""),
+    ],
+)
+def test_default_groups_of_uv_that_are_not_installed_are_noted(
+    tmp_path: Path, asked: str, default: str, noted: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{UV_GROUPS}default-groups = {default}\n")
+    notes = read_recipe([f"pyproject.toml{asked}"], cwd=tmp_path).notes
+    found = [note for note in notes if "default groups" in note.text]
+    assert [note.text.partition("not installed: ")[2] for note in found] == ([noted] if noted else [])
+    assert all(note.where and note.where.line == 10 for note in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"), [("[dev]", ["torch", "idna", "pytest"]), ("[docs]", ["torch", "mkdocs"]), ("", ["torch"])]
+)
+def test_dev_dependencies_of_uv_belong_to_the_group_dev(tmp_path: Path, asked: str, names: list[str]) -> None:
+    text = UV_GROUPS.replace('"mine"\n', '"mine"\ndependencies = ["torch"]\n')
+    (tmp_path / "pyproject.toml").write_text(f'{text}dev-dependencies = ["pytest"]\n')
+    assert [line.name for line in read_recipe([f"pyproject.toml{asked}"], cwd=tmp_path).pip] == names
+
+
+def test_dev_dependencies_alone_are_a_group(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.uv]\ndev-dependencies = ["pytest"]\n')
+    assert [line.name for line in read_recipe(["pyproject.toml[dev]"], cwd=tmp_path).pip] == ["pytest"]
+
+
 def test_an_unknown_extra_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no extra 'cpu' and no group of that name") as error:
         project(tmp_path, EXTRAS, asked="[cpu]")

@@ -35,7 +35,7 @@ from argosy.wrap.plan import (
     shadowed_folders,
     venv_interpreter,
 )
-from argosy.wrap.prefix import history, plan_update, prune, rollback, update, wrap
+from argosy.wrap.prefix import create_prefix, plan_update, prune_prefix, read_history, rollback_prefix, update_prefix
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
@@ -264,15 +264,15 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
     with pytest.raises(
         UsageError, match=r"does not contain wrapped commands(.|\n)*-> switch to its last version: argosy wrap rollback"
     ):
-        history(tmp_path)
-    report = rollback(tmp_path, 0, make_session(tmp_path))
+        read_history(tmp_path)
+    report = rollback_prefix(tmp_path, 0, make_session(tmp_path))
     assert (report.version.number, report.previous, current_version(tmp_path)) == (2, 0, 2)
-    assert rollback(tmp_path, 0, make_session(tmp_path)).version.number == 1
+    assert rollback_prefix(tmp_path, 0, make_session(tmp_path)).version.number == 1
 
 
 def test_a_missing_prefix_is_not_created_by_a_change(tmp_path: Path) -> None:
     session = make_session(tmp_path / "cache")
-    for change in (rollback, prune):
+    for change in (rollback_prefix, prune_prefix):
         with pytest.raises(UsageError, match=r"does not contain wrapped commands\n  no such folder"):
             change(tmp_path / "typo", 0, session)
     assert not (tmp_path / "typo").exists()
@@ -440,7 +440,7 @@ def test_an_update_of_a_missing_image_names_the_image(tmp_path: Path) -> None:
     old = PrefixRecipe(PrefixSourceKind.IMAGE, ("/gone/vendor.sif",))
     write_version(tmp_path / "versions/1", Version(1, "abc", "", "new", "0", old, Settings(), "bwrap", "image.sif"))
     with pytest.raises(ImageError) as error:
-        update(UpdateRequest(tmp_path, packages=("six",)), None, make_session(tmp_path))
+        update_prefix(UpdateRequest(tmp_path, packages=("six",)), None, make_session(tmp_path))
     assert error.value.evidence == "/gone/vendor.sif"
 
 
@@ -498,7 +498,7 @@ def test_a_folder_without_programs_is_refused_before_it_is_copied(tmp_path: Path
         tmp_path / "env", PrefixRecipe(PrefixSourceKind.FOLDER, (str(tmp_path / "data"),)), Settings()
     )
     with pytest.raises(UsageError, match="has no folder bin"):
-        wrap(request, make_session(tmp_path / "cache"))
+        create_prefix(request, make_session(tmp_path / "cache"))
     assert not (tmp_path / "env").exists()
 
 

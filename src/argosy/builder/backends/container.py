@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.plan import (
+    BACKENDS,
     NOT_MOUNTED,
     OWNERS,
+    Backend,
     ExecSpec,
     RootfsSpec,
     list_backends,
-    needs_tree,
-    needs_writable_copy,
     plan_exec,
 )
 from argosy.builder.backends.writable_copy import CopiedBase, copy_base
@@ -55,12 +55,17 @@ class BuildContainer(msgspec.Struct, frozen=True):
     """Version of the uv in the container; empty if there is none, or if it prints no version."""
 
     @property
+    def kind(self) -> Backend:
+        """The row of the backend in the table."""
+        return BACKENDS[self.backend.value]
+
+    @property
     def shows_only_base(self) -> bool:
         """Whether programs see the unchanged files of the base, and no others but those of `binds`.
 
         A site can add folders to every container of Apptainer (``bind path`` in apptainer.conf).
         """
-        return self.backend.value in {"root", "userns"} and not self.rootfs.changes
+        return self.kind.overlay and not self.rootfs.changes
 
     def with_mounts(self, *binds: Bind) -> BuildContainer:
         """Return the same container with more bind mounts."""
@@ -110,7 +115,7 @@ class BuildContainer(msgspec.Struct, frozen=True):
         if self.copy:
             for bind in spec.binds:
                 _make_mount_point(self.copy.tree, bind)
-        return plan_exec(self.backend.value, self.rootfs, spec, scratch=self.scratch, host=self.session.host)
+        return plan_exec(self.kind, self.rootfs, spec, scratch=self.scratch, host=self.session.host)
 
 
 def find_build_container(
@@ -138,11 +143,11 @@ def find_build_container(
     scratch.mkdir()
     for choice in backends:
         container = BuildContainer(choice, rootfs, str(scratch), session, (Bind(str(uv), UV_INSIDE, read_only=True),))
-        if keep_changes and needs_writable_copy(choice.value):
+        if keep_changes and not container.kind.overlay:
             container = _over_writable_copy(container, work / "changes")
         elif keep_changes:
             container = _with_kept_changes(container, work / "changes")
-        elif needs_tree(choice.value):
+        elif container.kind.needs_tree:
             container = _over_unpacked_base(container, base)
         reply = _try(container)
         if reply.code == NOT_MOUNTED:
@@ -161,8 +166,8 @@ def _over_unpacked_base(container: BuildContainer, base: Base) -> BuildContainer
     proot creates mount points in the tree itself and removes them when it ends; a killed proot leaves them behind.
     Therefore it gets a separate tree, from which no image is run.
     """
-    session, rootfs, backend = container.session, container.rootfs, container.backend.value
-    key = f"{base.digest}-{backend}" if needs_tree(backend) else base.digest
+    session, rootfs, backend = container.session, container.rootfs, container.kind
+    key = f"{base.digest}-{backend.name}" if backend.needs_tree else base.digest
     tree = unpack_cached(session, base.source, key=key, what="the base")
     return replace(container, rootfs=replace(rootfs, tree=str(tree)))
 
@@ -172,7 +177,7 @@ def _with_kept_changes(container: BuildContainer, changes: Path) -> BuildContain
     for name in ("up", "work"):
         (changes / name).mkdir(parents=True, exist_ok=True)
     (changes / "up").chmod(0o755)
-    if container.backend.value == "userns" and (steps := plan_owners(container.session.host.arch)):
+    if container.kind.user_namespace and (steps := plan_owners(container.session.host.arch)):
         (changes / OWNERS).write_bytes(render_filter(steps))
     return replace(container, rootfs=replace(container.rootfs, changes=str(changes)))
 
@@ -201,8 +206,8 @@ def _make_mount_point(tree: Path, bind: Bind) -> None:
         target.touch()
 
 
-def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path) -> BuildContainer:
-    """Find the first build backend that runs a shell in an unpacked root file system on this machine.
+def find_shell_container(session: Session, rootfs: RootfsSpec, *, scratch: Path) -> BuildContainer:
+    """Find the first build backend that runs a shell in an unpacked root file system, or in one that it mounts.
 
     Raises
     ------
@@ -212,22 +217,14 @@ def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path)
     failures: list[str] = []
     scratch.mkdir()
     for choice in list_backends(session.host):
-        container = BuildContainer(choice, RootfsSpec("", 0, str(tree)), str(scratch), session)
+        container = BuildContainer(choice, rootfs, str(scratch), session)
+        if container.kind.needs_tree and not rootfs.tree:
+            continue
         reply = session.runner.run(container.command(ExecSpec(("/bin/sh", "-c", ":"))))
         if reply.code == 0:
             return replace(container, backend=_explain_rejected(choice, failures))
         failures += _describe_failure(choice, reply)
     raise _no_backend_works(failures)
-
-
-def find_mounting_container(session: Session, image: Path, *, scratch: Path) -> BuildContainer | None:
-    """Find the first build backend that mounts a squashfs and runs a shell in it, or return None."""
-    scratch.mkdir()
-    for choice in list_backends(session.host):
-        container = BuildContainer(choice, RootfsSpec(str(image), 0), str(scratch), session)
-        if not needs_tree(choice.value) and container.run("/bin/sh", "-c", ":").code == 0:
-            return container
-    return None
 
 
 def _no_backend_works(failures: list[str]) -> ToolFailed:

@@ -28,7 +28,34 @@ from argosy.core.model import Bind, Choice, ChoiceKey, Host
 from argosy.core.process import Argv, Command
 from argosy.host import seccomp
 
-BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
+
+class Backend(msgspec.Struct, frozen=True):
+    """A way to run programs in the root file system of a base."""
+
+    name: str
+    programs: tuple[str, ...]
+    """The programs of this machine that it needs."""
+    why: str
+    """Why it can be used on this machine."""
+    overlay: bool = False
+    """Whether an overlay keeps what programs change; otherwise they run in a copy of the base."""
+    user_namespace: bool = False
+    """Whether it needs a user namespace, in which the user is root."""
+    needs_tree: bool = False
+    """Whether it works only with an unpacked base."""
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend("root", ("bwrap", "unshare"), "root can mount file systems", overlay=True),
+        Backend("userns", ("bwrap", "unshare"), "user namespaces are available", overlay=True, user_namespace=True),
+        Backend("apptainer", ("apptainer",), "apptainer exec of the base"),
+        Backend("singularity", ("singularity",), "singularity exec of the base"),
+        Backend("proot", ("proot",), "path translation with proot", needs_tree=True),
+    )
+}
+"""The build backends by their names, best first. The names are the choices in `argosy.recipes.build_options`."""
 
 WITHOUT_NEW_CALLS = seccomp.__file__
 """The program that starts proot: system calls that an old proot does not know would reach this machine's files."""
@@ -88,23 +115,12 @@ def list_backends(host: Host, asked: str = "") -> tuple[Choice, ...]:
     UsageError
         If the requested backend does not exist: a project file may hold any name.
     """
-    if asked not in {"", *BUILD_BACKENDS}:
-        raise UsageError(f"unknown build backend {asked!r}", hint=f"use one of {', '.join(BUILD_BACKENDS)}")
-    rows = [
-        ("root", host.can_mount and {"bwrap", "unshare"} <= set(host.programs), "root can mount file systems"),
-        (
-            "userns",
-            host.user_namespaces and {"bwrap", "unshare"} <= set(host.programs),
-            "user namespaces are available",
-        ),
-        ("apptainer", "apptainer" in host.programs, "apptainer exec of the base"),
-        ("singularity", "singularity" in host.programs, "singularity exec of the base"),
-        ("proot", "proot" in host.programs, "path translation with proot"),
-    ]
+    if asked not in {"", *BACKENDS}:
+        raise UsageError(f"unknown build backend {asked!r}", hint=f"use one of {', '.join(BACKENDS)}")
     found = tuple(
-        Choice(ChoiceKey.BUILD_BACKEND, name, why, "option" if asked else "machine")
-        for name, works, why in rows
-        if works and asked in {"", name}
+        Choice(ChoiceKey.BUILD_BACKEND, backend.name, backend.why, "option" if asked else "machine")
+        for backend in BACKENDS.values()
+        if asked in {"", backend.name} and _is_available(backend, host)
     )
     if not found:
         missing = f"the build backend {asked} is not available" if asked else "no build backend is available"
@@ -117,6 +133,15 @@ def list_backends(host: Host, asked: str = "") -> tuple[Choice, ...]:
     return found
 
 
+def _is_available(backend: Backend, host: Host) -> bool:
+    """Return whether a machine has the programs of a backend, and allows its mounts."""
+    if backend.user_namespace and not host.user_namespaces:
+        return False
+    if backend.overlay and not (backend.user_namespace or host.can_mount):
+        return False
+    return set(backend.programs) <= set(host.programs)
+
+
 def _missing(host: Host) -> str:
     lines = [f"user namespaces: {'allowed' if host.user_namespaces else 'disabled on this machine'}"]
     lines += [
@@ -125,17 +150,7 @@ def _missing(host: Host) -> str:
     return "\n".join(lines)
 
 
-def needs_writable_copy(backend: str) -> bool:
-    """Return whether a backend has no overlay, so that steps that change the base's system need a copy of it."""
-    return backend not in {"root", "userns"}
-
-
-def needs_tree(backend: str) -> bool:
-    """Return whether a backend works only with an unpacked base."""
-    return backend == "proot"
-
-
-def plan_exec(backend: str, rootfs: RootfsSpec, spec: ExecSpec, *, scratch: str, host: Host) -> Command:
+def plan_exec(backend: Backend, rootfs: RootfsSpec, spec: ExecSpec, *, scratch: str, host: Host) -> Command:
     """Return the command that runs a program in the root file system of a base.
 
     Parameters
@@ -144,12 +159,12 @@ def plan_exec(backend: str, rootfs: RootfsSpec, spec: ExecSpec, *, scratch: str,
         An existing empty folder: the mount point in the private namespace.
     """
     environment = _environment(spec.variables)
-    if backend in {"root", "userns"}:
+    if backend.overlay:
         argv = _namespace_argv(backend, rootfs, spec, scratch)
         return Command(argv, env={**environment, "PATH": host.environment.get("PATH", DEFAULT_PATH)})
-    if backend == "proot":
+    if backend.needs_tree:
         return Command(_proot_argv(host.programs.get("proot", "proot"), rootfs, spec), env=environment)
-    return Command(_exec_argv(backend, rootfs, spec), env=_outside(host.environment) | _forced(environment))
+    return Command(_exec_argv(backend.name, rootfs, spec), env=_outside(host.environment) | _forced(environment))
 
 
 def _environment(variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -162,8 +177,8 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(prefixes)}
 
 
-def _namespace_argv(backend: str, rootfs: RootfsSpec, spec: ExecSpec, scratch: str) -> Argv:
-    user = ("--user", "--map-root-user") if backend == "userns" else ()
+def _namespace_argv(backend: Backend, rootfs: RootfsSpec, spec: ExecSpec, scratch: str) -> Argv:
+    user = ("--user", "--map-root-user") if backend.user_namespace else ()
     space = (*PRIVATE_NAMESPACE[:1], *user, *PRIVATE_NAMESPACE[1:])
     paths = (scratch, rootfs.image, str(rootfs.offset), rootfs.tree, rootfs.changes)
     join = ("sh", "-c", JOIN, "argosy-join", *paths)

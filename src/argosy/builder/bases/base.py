@@ -148,20 +148,19 @@ def open_base(
         If the base does not exist, or cannot be a base.
     """
     if reference.startswith("debian:"):
-        return _debian_base(reference, session, needs)
+        return _make_debian_base(reference, session, needs)
     if is_made_by_engine(reference, options):
-        return _made_by_engine(reference, session, work, options, step)
+        return _open_engine_base(reference, session, work, options, step)
     if means_reference(reference, session):
-        return _fetched_base(parse_reference(reference), session)
+        return _fetch_base(parse_reference(reference), session)
     path = base_file(reference, session)
     kind = identify_file(path).kind
     wanted = file_reference(kind, path.absolute())
     if wanted is not None:
-        return _fetched_base(wanted, session)
+        return _fetch_base(wanted, session)
     if kind in PACKED_FIRST:
-        return _packed_base(reference, path, session, work)
-    opened = _open_here(path, session)
-    return Base(reference, opened, digest_ahead(opened.image, session))
+        return _pack_base(reference, path, session, work)
+    return _make_base(reference, open_image(path.absolute()), session)
 
 
 def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], options: EngineOptions) -> bool:
@@ -184,14 +183,8 @@ def is_copied(path: Path, session: Session) -> bool:
         refuse_other_tar(path, kind)
     if kind.kind in PACKED_FIRST or file_reference(kind.kind, path.absolute()) is not None:
         return False
-    _open_here(path, session)
+    _refuse_other_target(open_image(path.absolute()).image, session)
     return True
-
-
-def _open_here(path: Path, session: Session) -> OpenedImage:
-    opened = _with_arch(open_image(path.absolute()), session)
-    _refuse_other_target(opened.image, session)
-    return opened
 
 
 def is_made_by_engine(reference: str, options: EngineOptions) -> bool:
@@ -219,7 +212,7 @@ def base_file(reference: str, session: Session) -> Path:
     )
 
 
-def _made_by_engine(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
+def _open_engine_base(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
     path = Path(reference)
     if definition_format(path) is Format.DEFINITION:
         made = run_definition(path, options, session, work, step)
@@ -236,17 +229,15 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
             evidence=str(identify_file(made.file)),
             hint="build it by hand to see the engine's output, or choose another engine with --build-backend",
         )
-    return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
+    return replace(_fetch_base(wanted, session), reference=path.name or reference, how=made.how)
 
 
-def _fetched_base(reference: Reference, session: Session) -> Base:
+def _fetch_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
-    opened = open_image(fetched.path)
-    _refuse_other_target(opened.image, session)
-    return Base(fetched.reference, opened, digest_ahead(opened.image, session))
+    return _make_base(fetched.reference, open_image(fetched.path), session)
 
 
-def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
+def _pack_base(reference: str, path: Path, session: Session, work: Path) -> Base:
     """Pack a root file system: a tar file once, into the cache, and a folder for each build, because it may change."""
     kind = identify_file(path)
     if kind.kind is Kind.TAR:
@@ -254,14 +245,16 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     else:
         packed, time = work / "base.sqfs", time_of_file(path)
         run_pack(session, path, packed, time=time, all_root=not session.host.can_mount, keep_times=True)
-    opened = _with_arch(open_image(packed), session)
-    return Base(reference, opened, digest_ahead(opened.image, session))
+    return _make_base(reference, open_image(packed), session)
 
 
-def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
-    """Fill in the architecture, which a squashfs does not record: that of the target machine."""
-    arch = go_arch(session.host.target)
-    return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
+def _make_base(reference: str, opened: OpenedImage, session: Session, added: tuple[str, ...] = ()) -> Base:
+    """Return an image as a base. A squashfs does not record its architecture: it gets that of the target machine."""
+    if not opened.image.arch:
+        arch = go_arch(session.host.target)
+        opened = replace(opened, image=replace(opened.image, arch=arch))
+    _refuse_other_target(opened.image, session)
+    return Base(reference, opened, digest_ahead(opened.image, session), added)
 
 
 def _refuse_other_target(image: Image, session: Session) -> None:
@@ -269,7 +262,7 @@ def _refuse_other_target(image: Image, session: Session) -> None:
     refuse_other_arch(image, session.host.target, hint)
 
 
-def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
+def _make_debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
     file, added = make_debian(reference, session, needs)
     try:
         opened = open_image(file)
@@ -277,9 +270,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
         session.reporter.note(f"the base in the cache is damaged and is created again: {damaged.what}")
         remove_path(file.parent)
         opened = open_image(make_debian(reference, session, needs)[0])
-    opened = _with_arch(opened, session)
-    _refuse_other_target(opened.image, session)
-    return Base(reference, opened, digest_ahead(opened.image, session), added)
+    return _make_base(reference, opened, session, added)
 
 
 def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: bool) -> None:

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
 from argosy.builder.bases.base import Base
-from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
+from argosy.core.layout import ROOT
 from argosy.core.model import Image
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import NAME
 from argosy.core.store import remove_path
 from argosy.images.flat import FlatLayer, layer_source, plan_base_part
 from argosy.images.open import LOCK_NAME, SBOM_NAME
@@ -125,7 +123,7 @@ class Content(msgspec.Struct, frozen=True):
     """Go's name of the architecture."""
     time: int
     """Creation time of the output, in seconds since 1970."""
-    older: bool = False
+    inseparable: bool = False
     """Whether the base is a flat Argosy image that does not describe its own base: the new layer replaces its layer."""
 
 
@@ -139,8 +137,8 @@ class Whole(msgspec.Struct, frozen=True):
 
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
     """Return the content of a new image: a base, and a layer's tree."""
-    older = base.lock is not None and layer_source(base.image) is None
-    return Content(name, base.source, layer, lock, base.image.arch, lock.time, older)
+    inseparable = base.lock is not None and layer_source(base.image) is None
+    return Content(name, base.source, layer, lock, base.image.arch, lock.time, inseparable)
 
 
 def unpack_base(content: Content, work: Path, session: Session) -> Path:
@@ -163,7 +161,7 @@ def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
     """Merge base and layer into one tree; the layer's own tree is consumed."""
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
-    if content.older:
+    if content.inseparable:
         remove_path(resolve_in_root(whole, ROOT))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
@@ -191,51 +189,6 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
 def follow_inside(path: Path, root: Path) -> Path:
     """Follow a symbolic link as a program inside `root` would; links never lead out of `root`."""
     return resolve_in_root(root, str(path.relative_to(root))) if path.is_symlink() else path
-
-
-PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
-RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
-
-
-def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str, str], ...]:
-    """Return the variables that the image's own scripts set, by running them in its tree.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed
-        If no build backend can run a program in the tree.
-    """
-    return ask_build_container(find_build_container_in_tree(session, tree, scratch=work / "ask"))
-
-
-def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
-    """Return the variables that the scripts of a container's image set.
-
-    Raises
-    ------
-    ToolFailed
-        If a script fails.
-    """
-    # An empty LANG shows the value of images that set LANG only if it is empty.
-    reply = build_container.run_checked(
-        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
-    )
-    return parse_environment(reply.stdout)
-
-
-def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
-    rows = (row.partition("=") for row in text.split("\0"))
-    found = {name: value for name, _, value in rows if NAME.match(name) and value}
-    kept = {
-        name: value
-        for name, value in found.items()
-        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
-    }
-    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
-    if libraries:
-        kept["LD_LIBRARY_PATH"] = ":".join(libraries)
-    return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
 
 
 GROUP = 1
@@ -278,11 +231,6 @@ def write_delta(
     return overlay.size
 
 
-def write_flat(path: Path, content: Content, metadata: Sequence[NewPart], session: Session, work: Path) -> int:
-    """Write base and layer as one partition, and return its size in bytes."""
-    return write_whole(path, make_whole(content, session, work), content, metadata)
-
-
 def write_whole(
     path: Path, whole: Whole, content: Content, metadata: Sequence[NewPart], begun: BegunFile | None = None
 ) -> int:
@@ -306,7 +254,7 @@ def make_whole(content: Content, session: Session, work: Path) -> Whole:
     if content.layer is None:
         return Whole(slices_of(content.base), None)
     base = read_superblock(content.base.path, content.base.slice_at(0, SUPERBLOCK.size).offset)
-    if can_join(base) and not content.older:
+    if can_join(base) and not content.inseparable:
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and has_whiteouts(layer)):
             return Whole(join_squashfs(content.base, (layer,), time=content.time), content.base)

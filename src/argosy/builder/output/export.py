@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, find_mounting_container
+from argosy.builder.backends.container import BuildContainer, find_shell_container
+from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.output.assemble import (
     Content,
-    ask_build_container,
-    ask_environment,
     make_whole,
     merge_trees,
     plan_metadata,
     unpack_base,
     unpack_layer,
-    write_flat,
+    write_whole,
 )
 from argosy.builder.output.oci import (
     ImageConfig,
@@ -32,8 +31,8 @@ from argosy.builder.output.oci import (
     write_layout_archive,
 )
 from argosy.core.architectures import go_arch
-from argosy.core.errors import UsageError
-from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
+from argosy.core.errors import ToolFailed, UsageError
+from argosy.core.layout import DEFAULT_PATH, ENV_SCRIPT, GPU_LIBRARIES, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import refuse_unwritable_folder
@@ -41,7 +40,7 @@ from argosy.core.process import Command, run_checked
 from argosy.core.progress import size_of, watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.shell import quote
+from argosy.core.shell import NAME, quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import open_reference
 from argosy.images.flat import base_source, layer_source
@@ -206,16 +205,14 @@ def write_output(
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {
-        OutputFormat.SIF: lambda beside: _write_sif(beside, content, sif, session, work),
+        OutputFormat.SIF: lambda beside: write_whole(
+            beside, make_whole(content, session, work), content, plan_metadata(sif, content.lock)
+        ),
         OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session, work),
     }
     with atomic_file(output, force=force) as beside, watch_growth(session.meter("writing"), beside):
         return writers[form](beside)
-
-
-def _write_sif(beside: Path, content: Content, sif: Sif | None, session: Session, work: Path) -> int:
-    return write_flat(beside, content, plan_metadata(sif, content.lock), session, work)
 
 
 def _write_layer(beside: Path, content: Content, session: Session, work: Path) -> int:
@@ -275,8 +272,43 @@ def make_layers(
             layers.append(write_layer(layer, blobs, above))
     if layer is not None:
         merge_trees(layer, base, root=base)
-    variables = ask_environment(base, work, session)
+    container = find_shell_container(session, RootfsSpec("", tree=str(base)), scratch=work / "ask")
+    variables = _read_image_environment(container)
     return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+
+
+PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
+RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
+
+
+def _read_image_environment(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
+    """Run the image's own scripts, and return the variables that they set.
+
+    Raises
+    ------
+    ToolFailed
+        If a script fails.
+    """
+    # An empty LANG shows the value of images that set LANG only if it is empty.
+    reply = build_container.run_checked(
+        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
+    )
+    return parse_image_environment(reply.stdout)
+
+
+def parse_image_environment(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
+    rows = (row.partition("=") for row in text.split("\0"))
+    found = {name: value for name, _, value in rows if NAME.match(name) and value}
+    kept = {
+        name: value
+        for name, value in found.items()
+        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
+    }
+    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
+    if libraries:
+        kept["LD_LIBRARY_PATH"] = ":".join(libraries)
+    return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
 
 
 def _command(lock: Lock | None) -> tuple[str, ...]:
@@ -312,19 +344,19 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
     ToolMissing, ToolFailed, CheckFailed
         If no build backend can run a program of the image, or the disk is full.
     """
-    packed = _packed(content, session, work)
-    build_container = find_mounting_container(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
+    packed = _pack_joinable(content, session, work)
+    build_container = _open_packed(packed, session, work)
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
     if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:
-        write_enroot_files(tree, ask_build_container(build_container))
+        write_enroot_files(tree, _read_image_environment(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
-    write_pieces(path, _joined(packed, layer, time=content.time))
+    write_pieces(path, _join_enroot_files(packed, layer, time=content.time))
     path.chmod(0o644)
     return path.stat().st_size
 
 
-def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
+def _join_enroot_files(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
     """Add enroot's files to the image, and leave out its device nodes.
 
     enroot mounts the machine's ``/dev``, and ``enroot create`` and pyxis unpack the image as the user: unsquashfs 4.5
@@ -334,7 +366,7 @@ def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
     return join_squashfs(whole, (whole_of(layer),), time=time, without=device_nodes(whole))
 
 
-def _packed(content: Content, session: Session, work: Path) -> Path:
+def _pack_joinable(content: Content, session: Session, work: Path) -> Path:
     """Return a squashfs of base and layer that can be joined with another one."""
     packed = work / "whole.sqfs"
     write_pieces(packed, make_whole(content, session, work).pieces)
@@ -346,10 +378,13 @@ def _packed(content: Content, session: Session, work: Path) -> Path:
     return again
 
 
-def _unpacked(packed: Path, session: Session, work: Path) -> BuildContainer:
+def _open_packed(packed: Path, session: Session, work: Path) -> BuildContainer:
+    """Return a container with a squashfs as its root; it is unpacked first if no build backend can mount it."""
+    with suppress(ToolFailed):
+        return find_shell_container(session, RootfsSpec(str(packed)), scratch=work / "ask")
     tree = work / "tree"
     unpack_source(session, whole_of(packed), tree, doing="unpacking the image")
-    return find_build_container_in_tree(session, tree, scratch=work / "ask-tree")
+    return find_shell_container(session, RootfsSpec("", tree=str(tree)), scratch=work / "ask-tree")
 
 
 def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:

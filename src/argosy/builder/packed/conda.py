@@ -21,15 +21,21 @@ import msgspec
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.conda_meta import PackageMeta
-from argosy.builder.packed.store import PACKED, PackageRecord, PackedPackage, entry_name, find_part, store_part
+from argosy.builder.packed.store import (
+    PACKED,
+    PackedPackage,
+    entry_name,
+    find_part,
+    pack_part,
+    quiet_share,
+    store_part,
+)
 from argosy.builder.python.bytecode import compile_conda_packages
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.records import replace
-from argosy.core.session import QuietReporter, Session
-from argosy.core.store import digest_of_file, link_or_copy
+from argosy.core.session import Session
+from argosy.core.store import link_or_copy
 from argosy.core.worker_threads import WorkerThreads
-from argosy.images.squashfs.pack import normalise_tree, run_pack
-from argosy.images.tree_digests import describe_entries
+from argosy.images.squashfs.pack import normalise_tree
 from argosy.recipes.conda_answer import CondaPackage
 
 TREES, PARTS = "conda-trees", "conda-parts"
@@ -171,8 +177,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
         session = self.build_container.session
         (self.work / PARTS).mkdir()
         sizes = {package: normalise_tree(trees[package.name]) for package in packages}
-        share = replace(session.host, memory=session.host.memory // session.host.cpus)
-        quiet = replace(session, host=share, reporter=QuietReporter())
+        quiet = quiet_share(session)
         meter = session.meter("packing", unit="packages")
         with WorkerThreads(session.host.cpus) as pool:
             tasks = [
@@ -187,19 +192,9 @@ class CondaPacker(msgspec.Struct, frozen=True):
     def _pack_tree(
         self, package: CondaPackage, meta: PackageMeta, tree: Path, size: int, session: Session
     ) -> PackedPackage:
-        """Pack one package. Its files get the time of the image when they are joined."""
-        part, entries = self.work / PARTS / f"{package.name}.sqfs", describe_entries(tree)
-        run_pack(session, tree, part, time=0)
-        record = PackageRecord(
-            name=package.name,
-            version=package.version,
-            digest=f"sha256:{digest_of_file(part)}",
-            entries=tuple(entries.values()),
-            size=size,
-            requires=(),
-            meta=msgspec.json.encode(meta.data, order="sorted"),
-        )
-        return store_part(self.cache.entry(package), PackedPackage(record, part, entries), self.cache.cache)
+        part, record = self.work / PARTS / f"{package.name}.sqfs", msgspec.json.encode(meta.data, order="sorted")
+        packed = pack_part(session, tree, part, name=package.name, version=package.version, size=size, meta=record)
+        return store_part(self.cache.entry(package), packed, self.cache.cache)
 
 
 def _take_files(layer: Path, tree: Path, files: Iterable[str], *, move: bool) -> None:

@@ -24,28 +24,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
-from argosy.builder.backends.plan import needs_tree
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.packed.store import TORCH, PackageRecord, PackedPackage, WheelCache, can_be_stored
+from argosy.builder.packed.store import (
+    TORCH,
+    PackedPackage,
+    PackedParts,
+    WheelCache,
+    can_be_stored,
+    pack_part,
+    quiet_share,
+)
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_wheels
 from argosy.builder.python.file_lists import FileList, find_altered_packages, read_file_lists
 from argosy.builder.python.installer import Installer
 from argosy.builder.python.packages import install_pins
-from argosy.builder.python.pins import Pin, SourcedRequirement, read_demand, read_demands, replaceable
+from argosy.builder.python.pins import Pin, read_demands, replaceable
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.core.records import replace
 from argosy.core.render import render_size
-from argosy.core.session import QuietReporter, Session, Step
-from argosy.core.store import digest_of_file, link_or_copy
+from argosy.core.session import Session, Step
+from argosy.core.store import link_or_copy
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.formats import OutputFormat
-from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, normalise_tree, run_pack
+from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, normalise_tree
 from argosy.images.squashfs.superblock import Superblock
-from argosy.images.tree_digests import describe_entries
 from argosy.recipes.lock import Lock
 from argosy.recipes.recipe import Recipe
 
@@ -113,59 +117,23 @@ def _rules_over_layer(
     )
 
 
-class Wheels(msgspec.Struct, frozen=True):
-    """The packages of a layer that are packed one by one."""
-
-    found: tuple[PackedPackage, ...]
-    """The packed wheels in the cache."""
-    missing: tuple[Pin, ...]
-    """The wheels that are still to be packed."""
-    others: tuple[Pin, ...]
-    """The other packages, which are installed into the layer's tree."""
-    made: tuple[PackedPackage, ...] = ()
-    """The wheels that this build packed."""
-    trees: tuple[Path, ...] = ()
-    """Folders of this build that nothing needs any more."""
-
-    @property
-    def packed(self) -> tuple[PackedPackage, ...]:
-        """All packed wheels, sorted by name."""
-        return tuple(sorted((*self.found, *self.made), key=lambda wheel: wheel.record.name))
-
-    @property
-    def has_torch(self) -> bool:
-        """Whether torch is a packed wheel, which was checked for the site when it was packed."""
-        return any(wheel.record.name == TORCH for wheel in self.packed)
-
-    def demands(self) -> Iterator[SourcedRequirement]:
-        """Return the requirements of the packed wheels."""
-        for wheel in self.packed:
-            for text in wheel.record.requires:
-                yield from read_demand(f"{wheel.record.name} {wheel.record.version}", text)
-
-    def paths(self) -> Iterator[str]:
-        """Return the paths of all files and folders of the packed wheels."""
-        for wheel in self.packed:
-            yield from wheel.entries
-
-
-def find_wheels(pins: Sequence[Pin], cache: WheelCache) -> Wheels:
+def find_wheels(pins: Sequence[Pin], cache: WheelCache) -> PackedParts:
     """Find the packages whose packed wheels are in the cache."""
     stored = {pin.package.name: cache.find(pin) for pin in pins if can_be_stored(pin)}
     found = tuple(wheel for wheel in stored.values() if wheel)
     missing = tuple(pin for pin in pins if can_be_stored(pin) and not stored.get(pin.package.name))
-    return Wheels(found, missing, tuple(pin for pin in pins if not can_be_stored(pin)))
+    return PackedParts(found, missing, tuple(pin for pin in pins if not can_be_stored(pin)))
 
 
 def pack_missing(
-    wheels: Wheels,
+    wheels: PackedParts,
     installer: Installer,
     cache: WheelCache,
     check: Callable[[Installer, Sequence[Pin]], None],
     step: Step,
     *,
     exact: bool,
-) -> Wheels:
+) -> PackedParts:
     """Install, compile and pack the missing wheels, and store them in the cache.
 
     Their trees stay, because ext4 does not use an inode again for some minutes: it would skip each inode of a removed
@@ -216,10 +184,8 @@ class _Packer:
         self._parts = installer.work / PARTS  # not below the trees, which are removed while a part is still read
         self._parts.mkdir()
         self._bytecode = BytecodeCache(container.session.paths.cache / BYTECODE, installer.python.build)
-        processors = container.session.host.cpus
-        share = replace(container.session.host, memory=container.session.host.memory // processors)
-        self._session = replace(container.session, host=share, reporter=QuietReporter())
-        self._compiling, self._packing = WorkerThreads(2), WorkerThreads(processors)
+        self._session = quiet_share(container.session)
+        self._compiling, self._packing = WorkerThreads(2), WorkerThreads(container.session.host.cpus)
         self._batches = list[Future[list[Future[PackedPackage]]]]()
 
     def __enter__(self) -> Self:
@@ -234,7 +200,7 @@ class _Packer:
     def add(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> None:
         """Compile and pack the trees of some wheels while the caller continues."""
         self._batches.append(self._compiling.submit(self._compile, pins, trees))
-        if needs_tree(self._installer.build_container.backend.value):
+        if self._installer.build_container.kind.needs_tree:
             # Two programs in one tree: the first to end would remove the mount points of the other.
             self._batches[-1].result()
 
@@ -260,20 +226,12 @@ class _Packer:
 
 
 def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) -> PackedPackage:
-    """Pack the tree of one wheel. Its files get the time of the image when they are joined."""
-    name = pin.package.name
-    entries = describe_entries(tree)
-    run_pack(session, tree, part, time=0)
-    record = PackageRecord(
-        name=name,
-        version=pin.package.version,
-        digest=f"sha256:{digest_of_file(part)}",
-        entries=tuple(entries.values()),
-        size=size,
-        requires=tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site)),
-        altered=next(find_altered_packages(tree, entries, {name}), ""),
-    )
-    return PackedPackage(record, part, entries)
+    """Pack the tree of one wheel; record its requirements, and whether its files differ from its own list."""
+    name, version = pin.package.name, pin.package.version
+    requires = tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site))
+    packed = pack_part(session, tree, part, name=name, version=version, size=size, requires=requires)
+    altered = next(find_altered_packages(tree, packed.entries, {name}), "")
+    return replace(packed, record=replace(packed.record, altered=altered))
 
 
 def split_tree(

@@ -18,30 +18,31 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from argosy.builder.python.pins import Pin
+from argosy.builder.python.pins import Pin, SourcedRequirement, read_demand
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
+from argosy.core.session import QuietReporter, Session
 from argosy.core.shared_folders import share_new
-from argosy.core.store import atomic_file, make_folder
+from argosy.core.store import atomic_file, digest_of_file, make_folder
 from argosy.images.part_digest import describe_part, part_digest, remember_digest
 from argosy.images.sif.write import FileSlice, whole_of
-from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL
-from argosy.images.tree_digests import Entries, name_of_entry
+from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL, run_pack
+from argosy.images.tree_digests import Entries, describe_entries, name_of_entry
 from argosy.recipes.lock import SourceKind
 
 PACKED = "packed"
 """Folder of the cache."""
-METHOD = 3
+METHOD = 4
 """Version of the method. Another method may give other bytes, so that older entries are not used."""
 
-PART = "wheel.sqfs"
-RECORD = "wheel.msgpack"
+PART = "part.sqfs"
+RECORD = "part.msgpack"
 DIGEST_BYTES = 32
 
 
@@ -78,6 +79,42 @@ class PackedPackage(msgspec.Struct, frozen=True):
     def source(self) -> FileSlice:
         """The squashfs of the part."""
         return whole_of(self.part)
+
+
+class PackedParts(msgspec.Struct, frozen=True):
+    """The packages of a layer that are packed one by one."""
+
+    found: tuple[PackedPackage, ...]
+    """The packed packages that the cache had."""
+    missing: tuple[Pin, ...]
+    """The wheels that are still to be packed; none of conda."""
+    others: tuple[Pin, ...]
+    """The other packages of pip, which are installed into the layer's tree."""
+    made: tuple[PackedPackage, ...] = ()
+    """The packages that this build packed."""
+    trees: tuple[Path, ...] = ()
+    """Folders of this build that nothing needs any more."""
+
+    @property
+    def packed(self) -> tuple[PackedPackage, ...]:
+        """All packed packages, sorted by name."""
+        return tuple(sorted((*self.found, *self.made), key=lambda part: part.record.name))
+
+    @property
+    def has_torch(self) -> bool:
+        """Whether torch is a packed package, which was checked for the site when it was packed."""
+        return any(part.record.name == TORCH for part in self.packed)
+
+    def demands(self) -> Iterator[SourcedRequirement]:
+        """Return the requirements of the packed packages."""
+        for part in self.packed:
+            for text in part.record.requires:
+                yield from read_demand(f"{part.record.name} {part.record.version}", text)
+
+    def paths(self) -> Iterator[str]:
+        """Return the paths of all files and folders of the packed packages."""
+        for part in self.packed:
+            yield from part.entries
 
 
 class WheelCache(msgspec.Struct, frozen=True):
@@ -133,7 +170,45 @@ def find_part(entry: Path, cache: Path) -> PackedPackage | None:
     return None
 
 
-def store_part(entry: Path, wheel: PackedPackage, cache: Path) -> PackedPackage:
+def quiet_share(session: Session) -> Session:
+    """Return a session for one of the threads that pack parts: with its share of the memory, and without reports."""
+    share = replace(session.host, memory=session.host.memory // session.host.cpus)
+    return replace(session, host=share, reporter=QuietReporter())
+
+
+def pack_part(
+    session: Session,
+    tree: Path,
+    part: Path,
+    *,
+    name: str,
+    version: str,
+    size: int,
+    requires: tuple[str, ...] = (),
+    meta: bytes = b"",
+) -> PackedPackage:
+    """Pack the tree of one package, whose files get the time of the image when they are joined.
+
+    Parameters
+    ----------
+    part
+        The new squashfs.
+    size, requires, meta
+        See `PackageRecord`.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        If mksquashfs is missing or fails, or the disk is full.
+    """
+    entries = describe_entries(tree)
+    run_pack(session, tree, part, time=0)
+    digest = f"sha256:{digest_of_file(part)}"
+    record = PackageRecord(name, version, digest, tuple(entries.values()), size, requires, meta=meta)
+    return PackedPackage(record, part, entries)
+
+
+def store_part(entry: Path, packed: PackedPackage, cache: Path) -> PackedPackage:
     """Move a new part into the cache, and return the package with its place there.
 
     A valid part that another build has stored meanwhile stays and is returned: that build reads it, and packages that
@@ -148,18 +223,18 @@ def store_part(entry: Path, wheel: PackedPackage, cache: Path) -> PackedPackage:
         return there
     make_folder(entry)
     if not os.access(entry, os.W_OK):
-        return wheel  # a damaged entry of another user
-    text = msgspec.msgpack.encode(wheel.record)
+        return packed  # a damaged entry of another user
+    text = msgspec.msgpack.encode(packed.record)
     # Another build may read this entry now: each file is replaced by a rename.
     with atomic_file(entry / PART, force=True, flush=False) as part:
-        shutil.move(wheel.part, part)
+        shutil.move(packed.part, part)
         share_new(part)
     with atomic_file(entry / RECORD, force=True, flush=False) as record:
         record.write_bytes(hashlib.sha256(text).digest() + text)
         share_new(record)
     stored = entry / PART
-    remember_digest(describe_part(stored, 0, stored.stat().st_size), wheel.record.digest, cache)
-    return replace(wheel, part=stored)
+    remember_digest(describe_part(stored, 0, stored.stat().st_size), packed.record.digest, cache)
+    return replace(packed, part=stored)
 
 
 def can_be_stored(pin: Pin) -> bool:

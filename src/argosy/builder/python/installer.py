@@ -11,9 +11,9 @@ import msgspec
 
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython
-from argosy.builder.python.pins import Pin
+from argosy.builder.python.pins import Pin, vendor_builds
 from argosy.builder.python.sources import bring_in, set_versions, write_git_home
-from argosy.builder.python.uv_output import explain_uv
+from argosy.builder.python.uv_output import NO_SOLUTION, explain_uv
 from argosy.core.layout import ROOT
 from argosy.core.locks import is_older
 from argosy.core.model import Bind
@@ -38,6 +38,9 @@ OF_BUILDS = ("sdists-", "builds-")
 """Beginnings of the names of uv's folders for sources and what was built from them."""
 
 REQUIRE_HASHES = "--require-hashes"
+
+MINORS = range(8, 15)
+"""Minor versions of Python 3 for which uv can choose packages (uv 0.13), up to the newest release."""
 
 UV_VARIABLES = (
     ("UV_LINK_MODE", "copy"),  # the cache is another mount in the container: see `LINK_LAYER` for hard links
@@ -75,6 +78,8 @@ class Installer(msgspec.Struct, frozen=True):
     """Shell text that runs before uv and its builds, and sets the environment's own variables."""
     prepare: PreparePins | None = None
     """Returns the pins to install for the chosen pins; None to install the chosen ones."""
+    unseen: tuple[str, ...] = ()
+    """A vendor's builds in the base that uv does not see: in a virtual environment, it sees only its own packages."""
     shared: Path | None = None
     """Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
     the cache, if nothing changes them later.  None to copy them."""
@@ -97,6 +102,22 @@ class Installer(msgspec.Struct, frozen=True):
         kept = (bind for bind in self.build_container.binds if bind.target != ROOT)
         container = replace(self.build_container, binds=(Bind(str(tree), ROOT), *kept))
         return replace(self, build_container=container, layer=layer)
+
+    def after(self, pins: Iterable[Pin], executable: str = "") -> Installer:
+        """Return an installer for packages that are built against installed ones.
+
+        Parameters
+        ----------
+        pins
+            The packages that this installer has installed.
+        executable
+            The Python of the virtual environment that contains them; empty if the present Python finds them.
+        """
+        added = {pin.package.name: pin.package.version for pin in pins}
+        packages = tuple({**dict(self.python.packages), **added}.items())
+        python = replace(self.python, executable=executable or self.python.executable, packages=packages)
+        unseen = tuple(name for name in vendor_builds(self.python.packages) if executable and name not in added)
+        return replace(self, python=python, unseen=unseen, fresh=True)
 
     def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
         """Run uv in the container."""
@@ -145,8 +166,27 @@ class Installer(msgspec.Struct, frozen=True):
 
     def _checked(self, reply: Reply, arguments: tuple[str, ...], doing: str) -> Reply:
         if reply.code != 0:
-            raise explain_uv(self.build_container, arguments, reply, doing=doing, settings=self.settings)
+            raise explain_uv(
+                self.build_container, arguments, reply, doing=doing, settings=self.settings,
+                find_pythons=self.find_pythons,
+            )  # fmt: skip
         return reply
+
+    def find_pythons(self, package: str) -> list[str]:
+        """Return the minor versions of Python 3 that have a wheel of ``name==version``; none if this Python has one."""
+        own = self.python.version.split(".")[1]
+        reply = self._choose_wheel(package, own)
+        if reply.code == 0 or NO_SOLUTION not in reply.stderr:  # do not ask an index again that does not answer
+            return []
+        others = (minor for minor in map(str, MINORS) if minor != own)
+        return [minor for minor in others if self._choose_wheel(package, minor).code == 0]
+
+    def _choose_wheel(self, package: str, minor: str) -> Reply:
+        return self.uv(
+            *("pip", "compile", "--quiet", "--python", self.python.executable, "--python-version", f"3.{minor}"),
+            *("--no-deps", *self.choosing, "--only-binary", package.partition("==")[0]),
+            *self.file("", "one-package.in", f"{package}\n")[1:],
+        )
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
         """Write a file for uv, and return its option; return nothing for an empty file, which causes a warning."""

@@ -31,6 +31,7 @@ from argosy.builder.python.pins import (
     asked_hashes,
     found_hashes,
     is_pin,
+    package_of,
     parse_pin,
     pin_of,
     read_chosen,
@@ -50,6 +51,7 @@ from argosy.core.records import replace
 from argosy.core.session import Step
 from argosy.images.rootfs import resolve_in_root, write_in_root
 from argosy.images.torch_build import BUILD
+from argosy.recipes.lock import SourceKind
 from argosy.recipes.recipe import PipIndex, Recipe
 from argosy.recipes.uv_options import render_constraints, render_overrides, render_project, render_requirements
 
@@ -149,10 +151,17 @@ def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
         *installer.file("-c", "base.txt", render_pins(base)),
         *installer.file("-c", "limits.txt", installer.python.limits),
-        *installer.file("--overrides", "overrides.txt", render_pins(builds) + render_overrides(recipe, builds)),
+        *installer.file("--overrides", "overrides.txt", _render_builds(installer) + render_overrides(recipe, builds)),
         *installer.file("-r", "requirements.in", requirements),
         *installer.file("-r", "asked/pyproject.toml", project),
     )
+
+
+def _render_builds(installer: Installer) -> str:
+    """Render the overrides for a vendor's builds: their versions, or no requirement at all if uv does not see them."""
+    builds = vendor_builds(installer.python.packages)
+    seen = {name: version for name, version in builds.items() if name not in installer.unseen}
+    return render_pins(seen) + "".join(f"{name}; sys_platform == 'none'\n" for name in installer.unseen)
 
 
 def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
@@ -221,10 +230,11 @@ def refuse_unmet_requirements(installer: Installer, others: Iterable[SourcedRequ
     refuse_unmet_demands(chain(*installed, others), builds, installer.python.version)
 
 
-def refuse_compiled(installer: Installer, recipe: Recipe) -> None:
-    """Refuse installed wheels that need another torch than the vendor's in the base (`compiled`)."""
+def refuse_compiled(installer: Installer, recipe: Recipe, pins: Iterable[Pin]) -> None:
+    """Refuse installed packages of an index that need another torch than the vendor's in the base."""
     builds = vendor_builds(installer.python.packages)
-    refuse_wheels_for_other_torch(site_folders(installer.layer), builds, replaceable(recipe))
+    names = {pin.package.name for pin in pins if pin.package.source is SourceKind.INDEX}
+    refuse_wheels_for_other_torch(site_folders(installer.layer), builds, names - replaceable(recipe))
 
 
 def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -235,24 +245,35 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     CheckFailed, ToolFailed
         As for `resolve` and `refuse_unmet_requirements`, or if a package cannot be installed.
     """
-    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
-    pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
+    early, late = split_late(recipe)
+    pins = resolve(installer, early, step)
     create_environment(installer)
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)
     refuse_unmet_requirements(installer)
-    refuse_compiled(installer, recipe)
+    refuse_compiled(installer, recipe, pins)
     compile_installed(installer, pins, step)
-    if not late:
+    if not late.pip:
         return pins
-    python = installer.python
-    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
-    whole = replace(python, executable=f"{ENV_PREFIX}/bin/python", packages=tuple(there.items()))
-    second = replace(installer, python=whole, fresh=True)
-    more = resolve(second, replace(recipe, pip=late), step)
+    second = installer.after(pins, f"{ENV_PREFIX}/bin/python")
+    more = resolve(second, late, step)
     install_pins(second, more, step)
+    refuse_unmet_requirements(installer)
+    built = _built_packages(second)
+    refuse_compiled(installer, recipe, (pin for pin in more if pin.package.name not in built))
     compile_installed(second, more, step)
     return (*pins, *more)
+
+
+def _built_packages(installer: Installer) -> set[str]:
+    """Return the names of the packages that uv has built from source with a cache of its own."""
+    return {package_of(file.name)[0] for file in (installer.work / "cache").glob("sdists-v*/**/*.whl")}
+
+
+def split_late(recipe: Recipe) -> tuple[Recipe, Recipe]:
+    """Split a recipe into the packages that are installed first, and those that are built against them."""
+    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
+    return replace(recipe, pip=tuple(line for line in recipe.pip if line not in late)), replace(recipe, pip=late)
 
 
 def compile_installed(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
@@ -321,10 +342,8 @@ def vendor_torch(builds: Mapping[str, str]) -> str:
     return "" if BUILD.search(torch) else torch
 
 
-def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, str], allowed: Collection[str]) -> None:
+def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, str], names: Collection[str]) -> None:
     """Refuse an installed package whose extension modules need PyTorch, if the base has a vendor's build of it.
-
-    Packages from a folder, an address or a repository are not checked: their user may have built them for this base.
 
     Parameters
     ----------
@@ -332,8 +351,9 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
         The site-packages of the layer.
     builds
         The vendor's builds in the base: name -> version.
-    allowed
-        Packages that are not checked.
+    names
+        The packages that are checked. Those from a folder, an address or a repository should not be among them: their
+        user may have built them for this base.
 
     Raises
     ------
@@ -341,22 +361,17 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
         For the first such package.
     """
     torch = vendor_torch(builds)
-    if not torch or "torch" in allowed:
+    if not torch:
         return
     for dist in (dist for folder in folders for dist in distributions(path=[str(folder)])):
         name = canonicalize_name(dist.metadata["Name"])
-        if name not in allowed and not _has_address(dist) and _needs_torch(dist):
+        if name in names and _needs_torch(dist):
             raise CheckFailed(
                 f"cannot install {name} {dist.version}: it was compiled against a different PyTorch",
                 evidence=f"it contains libraries that need {TORCH_LIBRARY.decode()}\nthe base has torch=={torch}",
                 hint=f"build it against the base's: replace {name} by {name} @ git+https://…, and pass "
                 f"--no-build-isolation {name}; to install this wheel anyway: --allow-replace {name}",
             )
-
-
-def _has_address(dist: Distribution) -> bool:
-    """Return whether a package was not installed from an index (PEP 610)."""
-    return any(file.name == "direct_url.json" for file in dist.files or ())
 
 
 def _needs_torch(dist: Distribution) -> bool:

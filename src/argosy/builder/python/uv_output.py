@@ -20,6 +20,7 @@ from argosy.core.process import Reply
 from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
+from argosy.recipes.package_names import suggest_package
 from argosy.recipes.recipe import PipLine
 from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
@@ -44,8 +45,10 @@ WHEELS_ONLY = re.compile(
     r"only found wheels for `(?P<name>[^`]+)` \(v(?P<version>[^)]+)\) with the following Python (?:ABI|implementation) "
     r"tags?: (?P<tags>`\w+`(?:,? (?:and )?`\w+`)*)"
 )
-
-
+OTHER_SYSTEM = re.compile(
+    r"Wheels are available for `(?P<name>[^`]+)` \(v[^)]+\) on the following platforms?: "
+    r"(?P<platforms>`\w+`(?:,? (?:and )?`\w+`)*)"
+)
 UNREADABLE = re.compile(
     r"Couldn't parse requirement in `(?P<file>[^`]+)` at position (?P<at>\d+)\n(?P<why>.*)", re.DOTALL
 )
@@ -60,8 +63,15 @@ def explain_uv(
     *,
     doing: str,
     settings: UvSettings = NO_SETTINGS,
+    find_pythons: Callable[[str], list[str]] = lambda _: [],
 ) -> ArgosyError:
-    """Return the error for a failure of uv, with its output as evidence."""
+    """Return the error for a failure of uv, with its output as evidence.
+
+    Parameters
+    ----------
+    find_pythons
+        Returns the minor versions of Python 3 that have a wheel of a package, written ``name==version``.
+    """
     text = reply.stderr
     if wrong := _explain_one_package(text) or _explain_unreadable(build_container, text):
         return wrong
@@ -71,13 +81,10 @@ def explain_uv(
         hint = about_git or "check the address, the revision, the network, and your permission to read the repository"
         return ToolFailed("cannot fetch a git repository", evidence=said.strip(), hint=hint)
     if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
-        lacks = "ModuleNotFoundError" in text
         return ToolFailed(
             f"cannot build {built[1]}, which has no wheel for this base",
             evidence=_shorten_build(text[built.start() :].strip()),
-            hint=about_git
-            or "use a version that has a wheel, or a base with the Python, compilers and libraries that the build needs"
-            + (f"; if it needs packages of the image: --no-build-isolation {_bare(built[1])}" if lacks else ""),
+            hint=about_git or _advise_on_build(built[1], find_pythons, lacks="ModuleNotFoundError" in text),
         )
     if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text, settings)
@@ -87,6 +94,17 @@ def explain_uv(
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; if the nodes have no network, build on a login node"
     return error
+
+
+def _advise_on_build(package: str, find_pythons: Callable[[str], list[str]], *, lacks: bool) -> str:
+    """Return the hint for a package that cannot be built; `lacks` tells whether its build misses a module."""
+    name, _, version = package.partition("==")
+    if hint := suggest_package(canonicalize_name(_bare(package))):
+        return hint
+    if version and (hint := _advise_older_python(name, version, find_pythons(package))):
+        return hint
+    hint = "use a version that has a wheel, or a base with the Python, compilers and libraries that the build needs"
+    return hint + (f"; if it needs packages of the image: --no-build-isolation {_bare(package)}" if lacks else "")
 
 
 def _shorten_build(text: str) -> str:
@@ -247,6 +265,7 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
         )
         if unknown[1] in sys.stdlib_module_names:
             hint = f"{unknown[1]} {OF_PYTHON}: remove it from your requirements"
+        hint = suggest_package(unknown[1]) or hint
         return CheckFailed(f"the index has no package {unknown[1]!r}", evidence=evidence, hint=hint)
     if missing := NO_VERSION.search(" ".join(text.split())):
         return NoVersions(
@@ -263,9 +282,20 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
         )
     if wheels := WHEELS_ONLY.search(" ".join(text.split())):
         hint = _advise_older_python(wheels["name"], wheels["version"], re.findall(r"`cp3(\d+)", wheels["tags"])) or hint
+    hint = _advise_on_system(" ".join(text.split())) or hint
     if files := [value for word, value in pairwise(settings.arguments) if word == "--constraints"]:
         hint += f"; pip's configuration has constraints, too: {', '.join(files)}"
     return NoVersions("no compatible versions of the packages exist for this base", evidence=evidence, hint=hint)
+
+
+def _advise_on_system(text: str) -> str:
+    """Return the hint for a package that has wheels only for Windows or for macOS; empty for others."""
+    found = OTHER_SYSTEM.search(text)
+    platforms = re.findall(r"`(\w+)`", found["platforms"]) if found else ()
+    for prefix, system, value in (("win", "Windows", "win32"), ("macosx", "macOS", "darwin")):
+        if found and all(platform.startswith(prefix) for platform in platforms):
+            return f"{found['name']} is only for {system}: remove it, or add to its line: ; sys_platform == '{value}'"
+    return ""
 
 
 def _advise_older_python(name: str, version: str, minors: list[str]) -> str:

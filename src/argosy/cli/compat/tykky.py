@@ -20,7 +20,7 @@ from argosy.core.store import work_folder
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, WrapRequest
-from argosy.wrap.prefix import update, wrap
+from argosy.wrap.prefix import create_prefix, update_prefix
 from argosy.wrap.request import parse_environ, script_paths
 from argosy.wrap.versions import open_prefix
 
@@ -76,7 +76,7 @@ def answer(arguments: Arguments) -> None:
         _refuse_prefix_of_tykky(request.prefix, arguments.program)
         script_paths(tuple(Path(file) for file in request.after))
         old = open_prefix(request.prefix)
-        report = update(request, plan_settings(arguments, Conf(), old.settings, old.recipe, read_text), session)
+        report = update_prefix(request, plan_settings(arguments, Conf(), old.settings, old.recipe, read_text), session)
     else:
         conf = _read_confs(arguments)
         arguments = plan_advanced(arguments, conf) if arguments.action == "advanced" else arguments
@@ -84,7 +84,7 @@ def answer(arguments: Arguments) -> None:
             asked = plan_new(name_files(arguments, work), conf, cwd, read_text)
             _refuse_missing(asked.recipe.sources)
             script_paths(tuple(Path(file) for file in (*asked.recipe.before, *asked.recipe.after)))
-            report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
+            report = create_prefix(replace(asked, prefix=asked.prefix.absolute()), session)
     click.echo(render_report(report, Path(report.prefix)))
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from argosy.builder.backends.plan import BACKENDS
 from argosy.core.errors import SiteError
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
@@ -38,8 +39,6 @@ INSTALL: Mapping[str, str] = {
 }
 """Program -> how to get it without root; `Build.programs` of a profile comes first."""
 
-BACKEND_PROGRAMS = {"userns": "bwrap", "root": "bwrap"}
-"""Build backend -> its program, if the names differ."""
 NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "ceph", "fuse.ceph", "panfs", "afs", "9p"})
 GIGABYTE = 10**9
 LOW_SPACE = 10 * GIGABYTE
@@ -103,7 +102,7 @@ def _check_site_needs(seen: MachineFacts, site: Site, *, here: Here) -> Iterator
     if site.runtime.name in RUNTIMES:
         yield _check_runtime(seen, site, here=here)
     for backend in site.build.backends:
-        program = BACKEND_PROGRAMS.get(backend, backend)
+        program = BACKENDS[backend].programs[0]
         if program in seen.host.programs:
             yield Finding(program, State.OK, seen.versions.get(program, seen.host.programs[program]))
         elif here is Here.NO and (seen.namespaces or seen.host.can_mount):
