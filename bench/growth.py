@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.render import count
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.parts import END_FILE, render_end
 from bench.cluster import Cluster, lab_cluster
@@ -212,8 +212,8 @@ def _measure_script(folder: Path, times: int) -> Sequence[tuple[int, ...]]:
     record.mkdir(mode=0o777)
     record.chmod(0o777)
     (record / END_FILE).write_text(render_end((), gpus=8))
-    wanted = Wanted(nodes=2, gpus_per_node=8)
-    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted)
+    resources = ResourceRequest(nodes=2, gpus_per_node=8)
+    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), resources)
     script = prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=str(record)).script
     write_job(folder, script, srun=SRUN)
     (folder / "measure.sh").write_text(MEASURE.format(nodes=" ".join(map(str, SCRIPT_NODES)), times=times))

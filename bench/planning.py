@@ -7,7 +7,7 @@ from pathlib import Path
 
 from argosy.core.session import Session
 from argosy.launch.context import LaunchContext, choose_target
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.resolve import prepare_launch
 from argosy.runtimes.open_container import open_container
@@ -83,7 +83,9 @@ def write_large_site() -> Path:
 
 def _large(session: Session, *, times: int) -> Row:
     """Plan a job on all nodes of a large machine, its profile read once, its script with it."""
-    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), Wanted(nodes=NODES, gpus_per_node=8))
+    request = LaunchRequest(
+        "/images/train.sif", COMMAND, str(write_large_site()), ResourceRequest(nodes=NODES, gpus_per_node=8)
+    )
     taken = []
     for _ in range(times):
         start = time.perf_counter()

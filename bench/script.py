@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.resolve import prepare_launch
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import open_folder, run_in_lab, why_no_lab
@@ -52,8 +52,8 @@ def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - co
 
 
 def _script_of(nodes: int, launcher: str = "") -> str:
-    wanted = Wanted(nodes=nodes, gpus_per_node=8)
-    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted, launcher=launcher)
+    resources = ResourceRequest(nodes=nodes, gpus_per_node=8)
+    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), resources, launcher=launcher)
     return prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=RECORD).script
 
 

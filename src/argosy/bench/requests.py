@@ -77,10 +77,12 @@ def node_test_command() -> tuple[str, ...]:
 
 def as_node_test(request: LaunchRequest) -> LaunchRequest:
     """Change a request so that its command runs once on each node, independently of the other nodes."""
-    wanted = replace(request.wanted, ranks=request.wanted.nodes or 1)
+    resources = replace(request.resources, ranks=request.resources.nodes or 1)
     choice = Choice(ChoiceKey.NODE_TEST, "each node alone", "a bad node does not stop the others", "bench nodes")
     name = request.name or NODES_NAME
-    measured = replace(request, wanted=wanted, name=name, launcher="none", independent_ranks=True, needs_torch=True)
+    measured = replace(
+        request, resources=resources, name=name, launcher="none", independent_ranks=True, needs_torch=True
+    )
     return replace(measured, choices=(*request.choices, choice))
 
 

@@ -19,7 +19,7 @@ from argosy.core.render import align_rows, count
 from argosy.core.session import Session
 from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import LATEST, PastJob, past_jobs, read_job
-from argosy.jobs.launch_plan import Shape, parse_shape
+from argosy.jobs.launch_plan import JobShape, parse_shape
 from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
@@ -120,7 +120,7 @@ def _output_here(session: Session, past: PastJob) -> str:
     return copy_output(session_of(session, record).runner, record, output)
 
 
-def _expected(session: Session, past: PastJob, shape: Shape | None) -> dict[int, float]:
+def _expected(session: Session, past: PastJob, shape: JobShape | None) -> dict[int, float]:
     """Return the bus bandwidth that a site's profile expects for nodes with so many GPUs, by the number of nodes."""
     profile = read_submission(past.record).profile_or_site
     try:
@@ -243,7 +243,7 @@ class EarlierRun(msgspec.Struct, frozen=True):
     site: str = ""
     nodes: str = ""
     """Names of the nodes of its last run; empty if its end was not recorded."""
-    shape: Shape | None = None
+    shape: JobShape | None = None
     """Shape of the job; None if its plan cannot be read."""
 
     @property

@@ -41,7 +41,7 @@ from argosy.recipes.option_row import option_names, types
 from argosy.recipes.user_config import fill_options
 from argosy.sites.conditions import Facts
 from argosy.sites.load import load_site
-from argosy.sites.partitions import Demand, choose_partition
+from argosy.sites.partitions import PartitionNeeds, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.option_checks import refuse_invalid_options
@@ -122,7 +122,7 @@ def _gpu_partition(site: Site, time: str) -> str:
     """Return the partition of a build that needs GPUs, if the profile lists partitions; else an empty text."""
     if not site.build.gpus:
         return ""
-    partition, _ = choose_partition(site, "", Demand(1, site.build.gpus, time))
+    partition, _ = choose_partition(site, "", PartitionNeeds(1, site.build.gpus, time))
     return partition.name if partition else ""
 
 

@@ -13,7 +13,7 @@ SHARE = "cores of the node / ranks"
 """Value of the choice "cores per rank" if the ranks share what Slurm gives."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class JobShape(msgspec.Struct, frozen=True):
     """Numbers of nodes, ranks, GPUs and cores."""
 
     nodes: int
@@ -30,10 +30,10 @@ class Shape(msgspec.Struct, frozen=True):
         return self.nodes * self.ranks_per_node
 
 
-def parse_shape(plan: Mapping[str, object]) -> Shape | None:
+def parse_shape(plan: Mapping[str, object]) -> JobShape | None:
     """Return the shape in the record of a plan; None if there is none, or it is damaged."""
     try:
-        return msgspec.convert(plan.get("shape"), Shape)
+        return msgspec.convert(plan.get("shape"), JobShape)
     except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
         return None
 
@@ -68,7 +68,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     scheduler: str
     image: str
     digest: str
-    shape: Shape
+    shape: JobShape
     script: str
     """Text of the job script."""
     submit: tuple[str, ...]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.core.suggest import did_you_mean
-from argosy.jobs.launch_plan import Shape
-from argosy.launch.context import LaunchContext, with_user_defaults
+from argosy.jobs.launch_plan import JobShape
+from argosy.launch.context import LaunchContext
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
-    LABEL_FORM,
     MPIEXEC,
     choose_launcher,
     find_python,
@@ -25,16 +20,14 @@ from argosy.launch.launchers.launcher import (
     refuse_without_package,
     refuse_without_slurm,
 )
-from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
+from argosy.launch.model import LaunchRequest, as_pattern, file_name, job_name
 from argosy.launch.mpi_choice import doubt_mpi, launcher_of_mpi
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources
-from argosy.launch.shape import THREADS, choose_masks, plan_binding, plan_job_threads, plan_local_threads
+from argosy.launch.shape import choose_masks, plan_binding, plan_job_threads, plan_local_threads
 from argosy.launch.site_settings import (
     DEFAULT_MPI,
-    caller_variables,
     choose_mpi,
-    default_options,
     explain_container,
     facts_of,
     launcher_at_site,
@@ -46,35 +39,12 @@ from argosy.launch.site_settings import (
     with_site_binds,
     with_variables,
 )
-from argosy.recipes.option_row import option_name
+from argosy.launch.variables import plan_variables
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import ONE_THREAD, gives_threads
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
-from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
-from argosy.slurm.times import describe_short_time
-
-NCCL_DEBUG: Mapping[str, str] = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-    "NCCL_DEBUG_FILE": "{files}{job}-nccl{restart}-%h-%p.log",
-}
-"""For NCCL and RCCL, which write one file per rank (%h is the host, %p the process)."""
-
-JOB, RESTART = "$SLURM_JOB_ID", "${SLURM_RESTART_COUNT:-0}"
-"""The number of a job and of its run, in the names of its log files: all jobs of a folder write them there."""
-
-ONECCL_DEBUG: Mapping[str, str] = {"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"}
-"""For oneCCL and libfabric, which write to stderr; `--log-dir` separates their output by rank."""
-
-TORCH_DEBUG: Mapping[str, str] = {
-    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
-    "TORCH_CPP_LOG_LEVEL": "INFO",
-    "LOGLEVEL": "INFO",
-}
-
-DEBUG_TOPICS = ("net", "torch")
-DEBUG_WHY = {"net": "shows which network is used", "torch": "shows what torch.distributed does"}
+from argosy.slurm.sbatch import JobOptions
 
 
 class LaunchFacts(msgspec.Struct, frozen=True):
@@ -106,19 +76,34 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         return self.context.target.site
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> JobShape:
         """Nodes, ranks, GPUs and cores of the job."""
         return self.context.target.shape
 
 
 def choose_local_facts(context: LaunchContext) -> LaunchFacts:
     """Make every choice of a launch on this machine; errors as `choose_job_facts`."""
-    request, shape = context.request, context.target.shape
+    request, target = context.request, context.target
     launcher = _choose_launcher(context)
     refuse_without_slurm(launcher.value)
-    refuse_label(request, launcher.value, copies=shape.ranks)
+    refuse_label(request, launcher.value, copies=target.shape.ranks)
     refuse_outside_jobs(context.container)
-    return _choose_facts(context, launcher, plan_local_threads(context.host, shape), request.options)
+    settings = _settings_of_site(context, launcher.value)
+    threads = plan_local_threads(context.host, target.shape)
+    variables, why_variables = plan_variables(context, settings, threads, launcher=launcher.value)
+    refuse_launch(context.container, settings, target.site, mpi="")
+    why_container = explain_container(context.container.choices, request.container, target.site, has_gpus=True)
+    choices = (*request.choices, *target.choices, launcher, *why_container, *why_variables)
+    return LaunchFacts(
+        context=context,
+        name=job_name(request),
+        launcher=launcher.value,
+        container=_with_settings(context.container, variables, settings),
+        options=target.options,
+        mpi="",
+        site_settings=settings,
+        choices=with_sources(choices, request.given),
+    )
 
 
 def choose_job_facts(context: LaunchContext) -> LaunchFacts:
@@ -131,18 +116,66 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         request, or if the site requires an option that was not given.
     """
     request, target = context.request, context.target
-    options, why_options = _plan_options(context, request.name or name_of(request.command))
+    options = _complete_options(context)
     launcher = _choose_launcher(context)
-    why = (
+    why_options = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
         *plan_binding(target.shape, target.site, launcher.value),
-        *_warn_of_tcp(context),
-        *_warn_of_threads(context),
-        *_warn_of_own_folder(context),
-        *why_options,
+        *_doubt_job(context),
     )
-    threads, has_gpus = plan_job_threads(target.site, target.shape), bool(target.shape.gpus_per_node)
-    return _choose_facts(context, launcher, threads, options, why, has_gpus=has_gpus)
+    settings = _settings_of_site(context, launcher.value)
+    threads = plan_job_threads(target.site, target.shape)
+    variables, why_variables = plan_variables(context, settings, threads, launcher=launcher.value)
+    mpi = choose_mpi(launcher.value, request.mpi, target.site)
+    refuse_launch(context.container, settings, target.site, mpi)
+    rank_python, why_start = _choose_start(context, settings, launcher.value, mpi)
+    has_gpus = bool(target.shape.gpus_per_node)
+    why_container = explain_container(context.container.choices, request.container, target.site, has_gpus=has_gpus)
+    choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
+    container, settings = with_home_of_nodes(_with_settings(context.container, variables, settings), settings)
+    return LaunchFacts(
+        context=context,
+        name=job_name(request),
+        launcher=launcher.value,
+        container=container,
+        options=options,
+        mpi=mpi,
+        site_settings=settings,
+        choices=with_sources(choices, request.given),
+        rank_python=rank_python,
+    )
+
+
+def _settings_of_site(context: LaunchContext, launcher: str) -> SiteSettings:
+    runtime = context.container.runtime.name
+    return plan_site_settings(context.target, launcher=launcher, runtime=runtime, versions=context.versions)
+
+
+def _with_settings(container: ContainerPlan, variables: tuple[Variable, ...], settings: SiteSettings) -> ContainerPlan:
+    """Return the container with the variables of the launch, and the bind mounts and options of the site."""
+    return with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
+
+
+def _choose_start(
+    context: LaunchContext, settings: SiteSettings, launcher: str, mpi: str
+) -> tuple[str, tuple[Choice, ...]]:
+    """Choose how srun starts the ranks: one container per rank or per node, and the PMI type of MPI.
+
+    Returns
+    -------
+    tuple
+        The Python that starts the ranks in the container of their node, empty if srun starts each rank; the reasons.
+    """
+    request, container = context.request, context.container
+    each = choose_container_per(request, container, settings.srun, launcher, context.target.shape.ranks_per_node)
+    why_mpi = (*_explain_mpi(request, context.target.site, mpi), *doubt_mpi(context, mpi, settings))
+    why = (each, *why_mpi) if each else why_mpi
+    return (find_python(request.command, container.entry.image) if is_per_node(why) else ""), why
+
+
+def _doubt_job(context: LaunchContext) -> tuple[Choice, ...]:
+    """Return the choices of a job that work, but are probably slow or fail on some nodes."""
+    return (*_warn_of_tcp(context), *_warn_of_threads(context), *_warn_of_own_folder(context))
 
 
 def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
@@ -179,66 +212,15 @@ def _warn_of_own_folder(context: LaunchContext) -> tuple[Choice, ...]:
 
 
 def _choose_launcher(context: LaunchContext) -> Choice:
+    """Choose the launcher: the user's, else that of the image and the command, the site, or the program's MPI."""
     request, image = context.request, context.container.entry.image
     launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
-    if context.target.is_job and not (request.launcher or request.wanted.ranks):
+    if context.target.is_job and not (request.launcher or request.resources.ranks):
         refuse_starter_program(request.command)
     launcher = launcher_of_mpi(launcher_at_site(launcher, context.target.site), context)
     if not adds_packages(request.container):
         refuse_without_package(launcher.value, image, needs_torch=request.needs_torch)
     return launcher
-
-
-def _choose_facts(
-    context: LaunchContext,
-    launcher: Choice,
-    threads: tuple[Word, Choice],
-    options: JobOptions,
-    why_options: tuple[Choice, ...] = (),
-    *,
-    has_gpus: bool = True,
-) -> LaunchFacts:
-    """Make the choices that jobs and launches on this machine have in common.
-
-    Parameters
-    ----------
-    threads
-        Number of threads of a rank, with the reason.
-    options, why_options
-        The job's options, and the reasons of those that the user did not give.
-    has_gpus
-        False for a job without GPUs.
-    """
-    request, target, container = context.request, context.target, context.container
-    site = target.site
-    settings = plan_site_settings(
-        target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions
-    )
-    variables, why_variables = _plan_variables(context, settings, threads, launcher=launcher.value)
-    mpi = choose_mpi(launcher.value, request.mpi, site)
-    refuse_launch(container, settings, site, mpi)
-    why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
-    per = choose_container_per(request, container, settings.srun, launcher.value, target.shape.ranks_per_node)
-    why_start = (
-        (*((per,) if per else ()), *_explain_mpi(request, site, mpi), *doubt_mpi(context, mpi, settings))
-        if target.is_job
-        else ()
-    )
-    choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
-    whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
-    if target.is_job:
-        whole, settings = with_home_of_nodes(whole, settings)
-    return LaunchFacts(
-        context=context,
-        name=request.name or name_of(request.command),
-        launcher=launcher.value,
-        container=whole,
-        options=options,
-        mpi=mpi,
-        site_settings=settings,
-        choices=with_sources(choices, request.given),
-        rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
-    )
 
 
 def _explain_mpi(request: LaunchRequest, site: Site, mpi: str) -> tuple[Choice, ...]:
@@ -251,105 +233,20 @@ def _explain_mpi(request: LaunchRequest, site: Site, mpi: str) -> tuple[Choice, 
     return (Choice(ChoiceKey.ASSUMED, f"--mpi={DEFAULT_MPI}", why, "default"),)
 
 
-def _plan_variables(
-    context: LaunchContext, settings: SiteSettings, threads: tuple[Word, Choice], *, launcher: str
-) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
-    """Plan the variables of a launch: those of the user override those of the site, and these the defaults."""
-    request, host = context.request, context.host
-    number, why_threads = threads
-    if host.environment.get(THREADS):
-        number = host.environment[THREADS]
-        why_threads = Choice(THREADS, number, "set by the caller", "environment")
-    debug, why_debug = _plan_debug(context)
-    label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
-    given = {variable.name for variable in request.container.variables}
-    from_caller = caller_variables(host.environment)
-    planned = (Variable(THREADS, number), *settings.variables, *from_caller, *label, *debug)
-    by_name = {variable.name: variable for variable in planned}
-    kept = tuple(variable for name, variable in by_name.items() if name not in given)
-    caller_names = {variable.name for variable in from_caller}
-    why_site = (row for row in settings.choices if row.key not in caller_names)
-    why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
-    rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
-    options = tuple(Choice(v.name, str(v.value), "requested", "option") for v in request.container.variables)
-    return (*kept, *request.container.variables), (*rows, *options)
-
-
-def _plan_debug(context: LaunchContext) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+def _complete_options(context: LaunchContext) -> JobOptions:
+    """Return the options of a job with its output file; refuse a job without an option that the site requires."""
     request, target = context.request, context.target
-    if not request.debug:
-        return (), ()
-    files = f"{context.host.cwd or '.'}/{file_name(request.name or name_of(request.command))}"
-    return plan_debug(request.debug, files, target.site.node.gpu_vendor, is_job=target.is_job)
+    if not request.in_allocation:
+        facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
+        refuse_missing_options(target.options, target.site, facts)
+    output = request.options.output or _output_file(target.options, job_name(request), context.host)
+    return replace(target.options, output=output)
 
 
-def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:
-    """Complete the options of a job by the user's SBATCH_* variables, then by the site, and name an output file."""
-    request, target, host = context.request, context.target, context.host
-    folder = request.options.chdir or host.cwd
+def _output_file(options: JobOptions, name: str, host: Host) -> str:
+    """Return the default output file of a job, in its folder; Slurm replaces the number."""
+    folder = options.chdir or host.cwd
     folder = folder if folder.startswith("/") else ""  # Slurm resolves a relative output file from --chdir
     # Slurm gives each task a number of its own when it starts; without Slurm, nobody can tell which task has it.
-    number = "%A_%a" if request.options.array else "%j"
-    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))
-    if request.in_allocation:
-        return replace(request.options, output=output), ()
-    by_user = choose_defaults(request.options, host.environment)
-    options = with_user_defaults(request.options, host)
-    by_site = default_options(options, target)
-    options = replace(options, **by_site.given)  # type: ignore[arg-type]  # text fields
-    facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
-    refuse_missing_options(options, target.site, facts)
-    rows = [
-        Choice(option_name(name), value, f"your default, {USER_DEFAULTS[name]}", "environment")
-        for name, value in by_user.items()
-    ]
-    if short := describe_short_time(options.time):
-        rows.append(Choice("--time", options.time, short, "option", mark=Mark.DOUBTFUL))
-    why = "argosy launch does not read it: use an option, or --sbatch-arg"
-    unread = unread_defaults(host.environment)
-    rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
-    options = replace(options, exclusive=options.exclusive or target.exclusive, output=output)
-    return options, (*rows, *by_site.choices)
-
-
-def _debug_variables(topic: str, vendor: str) -> Mapping[str, str]:
-    if topic == "torch":
-        return TORCH_DEBUG
-    return ONECCL_DEBUG if vendor == "intel" else NCCL_DEBUG
-
-
-def plan_debug(
-    topics: tuple[str, ...], files: str, vendor: str, *, is_job: bool
-) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
-    """Return the variables for each topic, with their reasons.
-
-    Parameters
-    ----------
-    files
-        Prefix of the log files.
-    vendor
-        Vendor of the GPUs: those of Intel use oneCCL, others NCCL or RCCL.
-    is_job
-        Whether it is a job of Slurm: the names of its log files contain its number and that of the run.
-
-    Raises
-    ------
-    UsageError
-        If a topic does not exist.
-    """
-    variables: list[Variable] = []
-    choices: list[Choice] = []
-    numbers = {"job": f"-{JOB}" if is_job else "", "restart": f"-{RESTART}" if is_job else ""}
-    for topic in topics:
-        if topic not in DEBUG_TOPICS:
-            raise UsageError(
-                f"invalid topic of --debug: {topic!r}",
-                evidence=f"known: {', '.join(DEBUG_TOPICS)}",
-                hint=did_you_mean(topic, DEBUG_TOPICS, "use --debug alone for all topics"),
-            )
-        for name, form in _debug_variables(topic, vendor).items():
-            text = form.format(files=files, **numbers)
-            late = ShellExpr(form.format(files=in_double_quotes(files), **numbers))
-            variables.append(Variable(name, late if is_job and text != form else text))
-            choices.append(Choice(name, text, f"--debug {topic}: {DEBUG_WHY[topic]}", "option"))
-    return tuple(variables), tuple(choices)
+    number = "%A_%a" if options.array else "%j"
+    return str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))

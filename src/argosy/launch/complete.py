@@ -9,32 +9,41 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.context import with_user_defaults
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.launch.script.parts import plan_resume
 from argosy.launch.shape import choose_job_shape, fewest_cores, refuse_impossible_numbers
 from argosy.recipes.option_row import option_name
-from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.job_settings import at_partition, choose_mode, evident_choice
 from argosy.sites.load import advise_on_site
-from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
 
 
-def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Apply the options that change a whole request: ``--in-allocation``, ``--smoke``, ``--elastic``; add the GPUs.
+def complete_request(request: LaunchRequest, site: Site, host: Host) -> tuple[LaunchRequest, Site]:
+    """Apply the options that change a whole request: ``--mode``, ``--in-allocation``, ``--elastic``, ``--smoke``.
+
+    Returns
+    -------
+    tuple
+        The request, with the name of the chosen mode, and the site in that mode.
 
     Raises
     ------
     UsageError
         If a value is not valid, two of these options contradict each other, or one of them needs a site with Slurm.
+    SiteError
+        If the site does not have this mode.
     """
     refuse_invalid_options(request.options, request.extra, request.given)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
-    return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
+    if not site.has_slurm:
+        request = _complete_local(request, site, host)
+    site, mode = choose_mode(site, request.mode, request.image)
+    request = replace(request, mode=mode)
+    return _complete_job(request, site, host) if site.has_slurm else request, site
 
 
 HINT_WITHOUT_SLURM: Mapping[str, str] = {
@@ -67,38 +76,7 @@ def _complete_job(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
         request = _with_elastic_nodes(request)
     if request.smoke:
         request = as_smoke(request, site)
-    return _with_gpus(request, site, host)
-
-
-def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Add the GPUs of the nodes if no option is about GPUs.
-
-    A job with ``--nodes`` or with whole nodes gets all GPUs of each node, and a job on a part of a node one per rank.
-    ``--gpu none`` requests a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
-    """
-    wanted = request.wanted
-    is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
-    if wanted.gpus or wanted.gpus_per_node or is_allocated:
-        return request
-    if request.container.gpu is GpuMode.NONE:
-        return replace(request, why_gpus="--gpu none: the job requests no GPUs")
-    options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    moded, _ = choose_mode(site, request.mode, request.image)
-    gpus = gpus_of(moded, moded.partition(options.partition))
-    if not gpus:
-        return request
-    if wanted.nodes:
-        why = "all GPUs of each node, because nodes were requested"
-    else:
-        demand = Demand(1, 1, options.time, exclusive=options.exclusive)
-        partition, _ = choose_partition(moded, options.partition, demand)
-        if is_whole(moded, partition, demand):
-            gpus, why = gpus_of(moded, partition), "all GPUs of the node, because jobs get whole nodes there"
-        else:
-            needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
-            gpus, why = min(gpus, needed), "one for each rank, because no number was given"
-    why += "; for a job without GPUs: --gpu none"
-    return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
+    return request
 
 
 SMOKE_NODES, SMOKE_TIME = 2, "00:03:00"
@@ -113,18 +91,20 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
     UsageError
         If the job itself would be refused for something that its smoke run does not have.
     """
-    wanted = request.wanted
-    refuse_impossible_numbers(wanted)
+    resources = request.resources
+    refuse_impossible_numbers(resources)
     plan_resume(request.restarts, request.checkpoint, request.options)
-    asked = wanted.nodes or 1
+    asked = resources.nodes or 1
     nodes = min(SMOKE_NODES, asked)
-    smaller = replace(wanted, nodes=nodes, ranks=wanted.ranks // asked * nodes, gpus=wanted.gpus // asked * nodes)
+    smaller = replace(
+        resources, nodes=nodes, ranks=resources.ranks // asked * nodes, gpus=resources.gpus // asked * nodes
+    )
     queue, why = _debug_queue(request, site)
     options = replace(request.options, **queue, time=SMOKE_TIME, array="", dependency="", signal="", requeue=False)  # type: ignore[arg-type]  # text fields
     row = Choice("--time", SMOKE_TIME, "enough to start all ranks", "option --smoke")
     return replace(
         request,
-        wanted=smaller,
+        resources=smaller,
         options=options,
         name=f"{request.name}-smoke" if request.name else "",
         restarts=0,
@@ -196,16 +176,16 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
-    wanted, counts = _allocated_shape(request, site, environment)
-    nodes_there = at_partition(choose_mode(site, request.mode, request.image)[0], site.partition(partition[1]))
-    cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
+    resources, counts = _allocated_shape(request, site, environment)
+    nodes_there = at_partition(site, site.partition(partition[1]))
+    cores = _cores_per_rank(resources, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
-        wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
+        resources, counts = replace(resources, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
     rows = unused_rows({name: value for name, value in late.items() if (name, value) != partition}, UNUSED_HERE)
     found = {name: (value, f"job {job}") for name, value in (*counts.items(), partition) if value}
     return replace(
         request,
-        wanted=wanted,
+        resources=resources,
         options=JobOptions(partition=partition[1]),
         extra=(),
         restarts=0,
@@ -230,9 +210,9 @@ def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Cho
 
 def _allocated_shape(
     request: LaunchRequest, site: Site, environment: Mapping[str, str]
-) -> tuple[Wanted, dict[str, str]]:
+) -> tuple[ResourceRequest, dict[str, str]]:
     """Return the shape of the allocation, and its numbers."""
-    wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
+    resources, counts = request.resources, {name: _count(names, environment) for name, names in COUNTS.items()}
     gpu = request.container.gpu
     if gpu is GpuMode.NONE or (gpu is GpuMode.AUTO and not site.node.gpu_vendor):
         del counts["gpus_per_node"]
@@ -241,18 +221,18 @@ def _allocated_shape(
     known = {name: number for name, number in counts.items() if number}
     has = known | {"gpus": known.get("gpus_per_node", 0) * known.get("nodes", 1)}
     for name, number in has.items():
-        asked = getattr(wanted, name)
+        asked = getattr(resources, name)
         if number and asked and asked != number and name not in request.given:
             raise UsageError(
                 f"{option_name(name)} contradicts the allocation",
                 evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {number}",
                 hint=f"remove {option_name(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
-    total = 0 if "gpus_per_node" in known else wanted.gpus
-    return replace(wanted, gpus=total, **known), {name: str(number) for name, number in known.items()}
+    total = 0 if "gpus_per_node" in known else resources.gpus
+    return replace(resources, gpus=total, **known), {name: str(number) for name, number in known.items()}
 
 
-def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
+def _cores_per_rank(resources: ResourceRequest, site: Site, host: Host, *, typed: bool) -> int:
     """Return the cores per rank if the allocation has fewer than the plan needs, else 0.
 
     Raises
@@ -260,7 +240,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
     UsageError
         If the allocation has fewer cores than requested, or fewer cores than ranks.
     """
-    shape, _ = choose_job_shape(wanted, site)
+    shape, _ = choose_job_shape(resources, site)
     cores = fewest_cores(host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     if not cores or max(1, shape.cpus_per_rank) * shape.ranks_per_node <= cores:
         return 0
@@ -271,7 +251,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
             evidence=f"{count(cores, 'core')} on a node, and {count(ranks, 'rank')}",
             hint=f"allocate more cores, for example salloc --cpus-per-task={ranks}; or start fewer ranks with --ranks",
         )
-    if wanted.cpus_per_rank and typed:
+    if resources.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than --cpus-per-rank requests",
             evidence=f"{count(ranks, 'rank')} on a node with {shape.cpus_per_rank} each; the node has {cores}",
@@ -301,10 +281,10 @@ def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
             f"invalid range of nodes {request.elastic!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes"
         )
     most = int(match[2])
-    if request.wanted.nodes not in {0, most}:
+    if request.resources.nodes not in {0, most}:
         raise UsageError(
             "--nodes contradicts --elastic",
-            evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
+            evidence=f"--nodes {request.resources.nodes}, --elastic {request.elastic}",
             hint="remove --nodes",
         )
-    return replace(request, wanted=replace(request.wanted, nodes=most))
+    return replace(request, resources=replace(request.resources, nodes=most))

@@ -11,9 +11,10 @@ from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.host.gpus import VENDOR_MODES
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import JobShape
+from argosy.launch.job_defaults import with_default_gpus, with_site_defaults, with_user_defaults
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm, suggest_mpirun
-from argosy.launch.model import LaunchRequest, ProgramImports, Wanted
+from argosy.launch.model import LaunchRequest, ProgramImports, ResourceRequest
 from argosy.launch.option_checks import list_unqueued
 from argosy.launch.shape import (
     BY_ALLOCATION,
@@ -25,12 +26,12 @@ from argosy.launch.shape import (
 )
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
-from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
+from argosy.sites.job_settings import at_gpu_type, at_partition, evident_choice
 from argosy.sites.load import advise_on_site
-from argosy.sites.partitions import Demand, choose_partition, is_whole
+from argosy.sites.partitions import PartitionNeeds, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
-from argosy.slurm.sbatch import JobOptions, choose_defaults
+from argosy.slurm.sbatch import JobOptions
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ class LaunchTarget(msgspec.Struct, frozen=True):
 
     site: Site
     """The profile with the settings of the mode and the partition applied."""
-    shape: Shape
+    shape: JobShape
     is_job: bool
     """Whether the launch is a job of Slurm; else it runs on this machine."""
     mode: str = ""
@@ -46,8 +47,8 @@ class LaunchTarget(msgspec.Struct, frozen=True):
     """Its name; empty if Slurm decides."""
     whole_nodes: bool = False
     """Whether the job gets whole nodes, as far as the profile shows."""
-    exclusive: bool = False
-    """Whether the job must request whole nodes (``--exclusive``), because its ranks are bound to cores."""
+    options: JobOptions = msgspec.field(default_factory=JobOptions)
+    """Options of the job, completed by the defaults of the user and of the site."""
     choices: tuple[Choice, ...] = ()
 
 
@@ -69,16 +70,21 @@ class LaunchContext(msgspec.Struct, frozen=True):
 
 
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    """Choose the mode and partition of a launch, and its shape there.
+    """Choose the partition of a launch, its shape there, and the options of its job.
+
+    Parameters
+    ----------
+    request, site
+        As `complete_request` returns them: the site in the mode of the request.
 
     Raises
     ------
     UsageError
         If an option of the job is not valid, two options contradict each other, or the shape does not fit.
     SiteError
-        If the site does not have this mode, or no partition allows the job.
+        If no partition allows the job.
     """
-    site, mode = choose_mode(site, request.mode, request.image)
+    mode = request.mode
     rows = (evident_choice(site, site.modes[mode], ChoiceKey.MODE, mode),) if mode else ()
     target = _choose_job_target(request, site, host) if site.has_slurm else _choose_local_target(request, site, host)
     return replace(target, mode=mode, choices=(*rows, *target.choices))
@@ -86,56 +92,96 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
-        instead = suggest_mpirun(request.command, request.wanted.ranks) if request.launcher == "mpi" else ""
+        instead = suggest_mpirun(request.command, request.resources.ranks) if request.launcher == "mpi" else ""
         refuse_without_slurm(request.launcher, advise_on_site(host), instead)
     _refuse_several_nodes(request, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
-    shape, why_shape = choose_local_shape(_wanted(request), here)
-    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site, host), *why_shape))
+    shape, why_shape = choose_local_shape(_with_ranks_of_launcher(request.resources, request.launcher), here)
+    rows = (*list_unqueued(request, site, host), *why_shape)
+    return LaunchTarget(site, shape, is_job=False, options=request.options, choices=rows)
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    refuse_invalid_options(options, request.extra, request.given)
-    wanted, nodes = request.wanted, request.wanted.nodes or 1
-    gpus = wanted.gpus_per_node or wanted.gpus // nodes
-    cores = wanted.ranks // nodes * max(1, wanted.cpus_per_rank)
-    demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive, cores_per_node=cores)
-    partition, why = choose_partition(site, options.partition, demand)
-    whole = is_whole(site, partition, demand)
-    job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
-    if request.in_allocation:
-        job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if options.exclusive else ""
-    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus, share=share)
+    asked, why_asked = request.options, tuple[Choice, ...]()
+    if not request.in_allocation:
+        asked, why_asked = with_user_defaults(request.options, host)
+    refuse_invalid_options(asked, request.extra, request.given)
+    resources, why_gpus = with_default_gpus(request, site, asked)
+    needs = _needs_of(resources, asked)
+    partition, why_partition = choose_partition(site, asked.partition, needs)
+    job_site = _site_of_job(request, site, partition, needs, host)
+    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if asked.exclusive else ""
+    shape, why_shape = choose_job_shape(
+        _with_ranks_of_launcher(resources, request.launcher), job_site, why_gpus, share=share
+    )
     if not request.no_check:
-        refuse_memory(options, shape, job_site)
+        refuse_memory(asked, shape, job_site)
         _refuse_other_vendor(request.container.gpu, job_site)
         _refuse_reserved_cores(shape, job_site)
-    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, job_site)
-    if exclusive:
-        reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
-        why = (*why, Choice("--exclusive", "yes", reason, f"site {job_site.name}"))
-    return LaunchTarget(
+    name = partition.name if partition else asked.partition
+    target = LaunchTarget(
         site=job_site,
         shape=shape,
         is_job=True,
-        partition=partition.name if partition else options.partition,
-        whole_nodes=whole or exclusive,
-        exclusive=exclusive,
-        choices=(*why, *why_shape, *_idle_gpus(request, shape, job_site)),
+        partition=name,
+        whole_nodes=is_whole(site, partition, needs),
+        options=asked,
+        choices=(*why_partition, *why_shape, *_idle_gpus(request, shape, job_site, by_default=bool(why_gpus))),
     )
+    return target if request.in_allocation else _with_defaults(target, why_asked)
 
 
-def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
+def _needs_of(resources: ResourceRequest, options: JobOptions) -> PartitionNeeds:
+    """Return what a job with these resources needs of its partition."""
+    nodes = resources.nodes or 1
+    gpus = resources.gpus_per_node or resources.gpus // nodes
+    cores = resources.ranks // nodes * max(1, resources.cpus_per_rank)
+    return PartitionNeeds(nodes, gpus, options.time, exclusive=options.exclusive, cores_per_node=cores)
+
+
+def _site_of_job(
+    request: LaunchRequest, site: Site, partition: Partition | None, needs: PartitionNeeds, host: Host
+) -> Site:
+    """Return the site with the nodes of the partition, the type of GPU, or the part of a node that the job has."""
+    job_site = _site_at_partition(site, partition, needs.nodes, needs.gpus_per_node)
+    job_site = at_gpu_type(job_site, request.gpu_type)
+    if request.in_allocation:
+        return without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return job_site
+
+
+def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> LaunchTarget:
+    """Complete the options of a new job: whole nodes if its ranks are bound to cores, then the site's defaults.
+
+    Parameters
+    ----------
+    why_asked
+        The reasons of the user's defaults, which the options contain already.
+    """
+    site, shape, why_exclusive = target.site, target.shape, tuple[Choice, ...]()
+    if not target.options.exclusive and binding_needs_whole_nodes(shape, site):
+        reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
+        why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)
+        options = replace(target.options, exclusive=True)
+        target = replace(target, options=options, whole_nodes=True)
+    options, why_site = with_site_defaults(
+        target.options, site, shape, partition=target.partition, whole_nodes=target.whole_nodes
+    )
+    return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_asked, *why_site))
+
+
+def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_default: bool) -> tuple[Choice, ...]:
     """Warn about ranks for another machine, for example of a project file: some GPUs idle, or ranks share one.
 
-    Fewer ranks are doubtful only if the job gets all GPUs by default.
+    Parameters
+    ----------
+    by_default
+        Whether the user requested no number of GPUs: only then are fewer ranks doubtful.
     """
-    ranks, gpus = request.wanted.ranks, shape.gpus_per_node
+    ranks, gpus = request.resources.ranks, shape.gpus_per_node
     each = gpus * max(1, site.node.devices_per_gpu)
     meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
-    is_few, is_many = bool(request.why_gpus) and shape.ranks_per_node < gpus, shape.ranks_per_node > each
+    is_few, is_many = by_default and shape.ranks_per_node < gpus, shape.ranks_per_node > each
     if meant or not (ranks and gpus and (is_few or is_many)):
         return ()
     unit = "GPU" if each == gpus else "stack of a GPU"
@@ -146,11 +192,6 @@ def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice
     if {"ranks", "ranks_per_node"} & set(request.given):
         why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
-
-
-def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:
-    """Fill the options that were not given from the user's SBATCH_* variables."""
-    return replace(options, **choose_defaults(options, host.environment))  # type: ignore[arg-type]  # text fields only
 
 
 def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
@@ -166,29 +207,29 @@ def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus
     return job_site
 
 
-def _wanted(request: LaunchRequest) -> Wanted:
-    return one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
+def _with_ranks_of_launcher(resources: ResourceRequest, launcher: str) -> ResourceRequest:
+    return one_rank_per_node(resources) if launcher in ONE_PER_NODE else resources
 
 
-def one_rank_per_node(wanted: Wanted) -> Wanted:
-    """Return the same shape with one rank on each node.
+def one_rank_per_node(resources: ResourceRequest) -> ResourceRequest:
+    """Return the same resources with one rank on each node.
 
     Raises
     ------
     UsageError
         If another number of ranks was requested.
     """
-    nodes = wanted.nodes or 1
-    if wanted.ranks not in {0, nodes}:
+    nodes = resources.nodes or 1
+    if resources.ranks not in {0, nodes}:
         raise UsageError(
             "the ray launcher starts one rank on each node, and distributes the node's cores and GPUs itself",
-            evidence=f"--ranks {wanted.ranks} on {count(nodes, 'node')}",
+            evidence=f"--ranks {resources.ranks} on {count(nodes, 'node')}",
             hint="remove --ranks; --cpus-per-rank sets the cores that Ray gets on each node",
         )
-    return replace(wanted, ranks=nodes)
+    return replace(resources, ranks=nodes)
 
 
-def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
+def _refuse_reserved_cores(shape: JobShape, site: Site) -> None:
     """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job.
 
     Raises
@@ -210,7 +251,7 @@ def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
     )
 
 
-def refuse_memory(options: JobOptions, shape: Shape, site: Site) -> None:
+def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
     """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
 
     Raises
@@ -251,11 +292,11 @@ def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
 
 def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> None:
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
-    if request.wanted.nodes > 1:
+    if request.resources.nodes > 1:
         there = advise_on_site(host) or "name your cluster with --site (argosy sites ls)"
         source = f" ({request.given['site'][1]})" if "site" in request.given else ""
         raise UsageError(
-            f"--nodes {request.wanted.nodes} needs a site with Slurm",
+            f"--nodes {request.resources.nodes} needs a site with Slurm",
             evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",
             hint=f"{there}, or remove --nodes",
         )

@@ -24,8 +24,8 @@ class Purpose(Enum):
     """The program, or the job, starts from this machine."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """The shape that the user requests; a number of 0 is chosen by the plan."""
+class ResourceRequest(msgspec.Struct, frozen=True):
+    """The nodes, ranks, GPUs and cores that the user requests; a number of 0 is chosen by the plan."""
 
     nodes: int = 0
     ranks: int = 0
@@ -57,7 +57,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     """A file, a name in the catalog, or a reference to a registry."""
     command: tuple[str, ...]
     site: str = "local"
-    wanted: Wanted = msgspec.field(default_factory=Wanted)
+    resources: ResourceRequest = msgspec.field(default_factory=ResourceRequest)
     launcher: str = ""
     """How ranks are started; empty: chosen from the image and the command."""
     launcher_arguments: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     mpi: str = ""
     """The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's."""
     mode: str = ""
-    """A mode of the site; empty: the site's default."""
+    """A mode of the site; empty: the site's default, or that of the image."""
     name: str = ""
     options: JobOptions = msgspec.field(default_factory=JobOptions)
     extra: tuple[str, ...] = ()
@@ -102,8 +102,6 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     nodes of the profile."""
     in_allocation: bool = False
     """Whether it runs as steps of the present allocation (see `argosy.launch.complete`)."""
-    why_gpus: str = ""
-    """Why the job has the GPUs in `wanted`, or none, if the user gave no number."""
     choices: tuple[Choice, ...] = ()
     """Choices made before planning; the plan lists them first."""
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
@@ -122,6 +120,11 @@ def name_of(command: tuple[str, ...]) -> str:
     chosen = words[1] if is_file else (words or command)[0]
     name = chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py")
     return "".join(c if c.isprintable() else "_" for c in name)[:LONGEST] or "job"
+
+
+def job_name(request: LaunchRequest) -> str:
+    """Return the name of a job: the requested one, else that of its program."""
+    return request.name or name_of(request.command)
 
 
 def file_name(name: str) -> str:

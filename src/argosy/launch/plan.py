@@ -15,11 +15,12 @@ from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_fa
 from argosy.launch.context import LaunchContext
 from argosy.launch.launchers.launcher import Counts, LauncherCommand, LauncherSpec, find_launcher
 from argosy.launch.script.container_step import render_attach
-from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
+from argosy.launch.script.facts import ScriptFacts, SlurmFacts
+from argosy.launch.script.head import inherited_names
+from argosy.launch.script.local import render_script
 from argosy.launch.script.node_command import node_check
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import directives, render_slurm_script
-from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import bound_cores, choose_masks, planned_threads
 from argosy.launch.site_settings import advised_against, replaced_by_user, with_variables
 from argosy.runtimes.container_plan import ContainerPlan

@@ -17,7 +17,7 @@ from argosy.core.model import Choice, ChoiceKey, Host, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.model import LaunchRequest, Wanted, as_pattern
+from argosy.launch.model import LaunchRequest, ResourceRequest, as_pattern
 from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
@@ -113,7 +113,7 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     return LaunchRequest(
         image=options.get("image", ""),
         command=tuple(options.get("command", ())),
-        wanted=_with_ranks_per_node(Wanted(**records["shape"]), options.get("ranks_per_node", 0)),
+        resources=_with_ranks_per_node(ResourceRequest(**records["shape"]), options.get("ranks_per_node", 0)),
         options=JobOptions(**records["slurm"]),
         given=options.get("given", {}),
         choices=options.get("unused", ()),
@@ -152,8 +152,8 @@ def _absolute(name: str, options: Mapping[str, Any], host: Host) -> str:
     return str(Path(as_pattern(folder), path))
 
 
-def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
-    """Return the shape with the ranks of all nodes.
+def _with_ranks_per_node(resources: ResourceRequest, each: int) -> ResourceRequest:
+    """Return the requested resources with the ranks of all nodes.
 
     Raises
     ------
@@ -161,21 +161,22 @@ def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
         If the number of nodes is not given, or ``--ranks`` is another number.
     """
     if not each:
-        return wanted
-    if not wanted.nodes and wanted.gpus:
+        return resources
+    if not resources.nodes and resources.gpus:
         raise UsageError(
             "--ranks-per-node needs --nodes",
-            evidence=f"--ranks-per-node {each} --gpus {wanted.gpus}",
+            evidence=f"--ranks-per-node {each} --gpus {resources.gpus}",
             hint="add --nodes, or give all ranks of the job with --ranks",
         )
-    ranks = each * (wanted.nodes or 1)
-    if wanted.ranks not in {0, ranks}:
+    nodes = resources.nodes or 1
+    ranks = each * nodes
+    if resources.ranks not in {0, ranks}:
         raise UsageError(
-            f"--ranks {wanted.ranks} contradicts --ranks-per-node {each}",
-            evidence=f"{count(wanted.nodes or 1, 'node')} with {count(each, 'rank')} each have {count(ranks, 'rank')}",
+            f"--ranks {resources.ranks} contradicts --ranks-per-node {each}",
+            evidence=f"{count(nodes, 'node')} with {count(each, 'rank')} each have {count(ranks, 'rank')}",
             hint="use one of the two options",
         )
-    return replace(wanted, ranks=ranks)
+    return replace(resources, ranks=ranks)
 
 
 NAMES = ("site", "mode", "launcher", "runtime", "partition")

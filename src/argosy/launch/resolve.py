@@ -131,11 +131,11 @@ def resolve_launch(
     profile = profile or load_profile(request.site, host)
     host = with_allocated_gpus(session) if request.in_allocation else host
     with locate_profile_errors(request.site, host):
-        request = complete_request(_without_own_cluster(request, host), profile.site, host)
+        request, site = complete_request(_without_own_cluster(request, host), profile.site, host)
         if profile.note:
             row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
             request = replace(request, choices=(*request.choices, row))
-        target = choose_target(request, profile.site, host)
+        target = choose_target(request, site, host)
         request = _without_gpus(request, target)
         if not target.is_job:
             job_host, container = _resolve_local(request, target, session, purpose)

@@ -9,9 +9,9 @@ from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.shell import ShellExpr, Word
-from argosy.jobs.launch_plan import SHARE, Shape
+from argosy.jobs.launch_plan import SHARE, JobShape
 from argosy.launch.launchers.launcher import MPIEXEC, find_launcher
-from argosy.launch.model import Wanted
+from argosy.launch.model import ResourceRequest
 from argosy.recipes.option_row import option_name
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.job_settings import evident_choice
@@ -22,8 +22,8 @@ MOST_THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
 
 
 def choose_job_shape(
-    wanted: Wanted, site: Site, why_gpus: str = "", *, share: str = ""
-) -> tuple[Shape, tuple[Choice, ...]]:
+    resources: ResourceRequest, site: Site, why_gpus: str = "", *, share: str = ""
+) -> tuple[JobShape, tuple[Choice, ...]]:
     """Choose the shape of a job: the requested numbers, else a rank per GPU, else one rank per node.
 
     Parameters
@@ -38,25 +38,25 @@ def choose_job_shape(
     UsageError
         If the numbers contradict each other, cannot be divided by the nodes, or are negative.
     """
-    refuse_impossible_numbers(wanted)
-    nodes = wanted.nodes or 1
-    gpus = _gpus_per_node(wanted, site, nodes)
-    ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
+    refuse_impossible_numbers(resources)
+    nodes = resources.nodes or 1
+    gpus = _gpus_per_node(resources, site, nodes)
+    ranks, why = _ranks_per_node(resources, site, nodes, gpus)
     share = share or (BY_WHOLE_NODES if site.slurm.whole_nodes else "")
-    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus, share)
-    note = _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
+    cpus, why_cpus = _cpus_per_rank(resources, site, ranks, gpus, share)
+    note = _too_many_cores(site, ranks, cpus) if resources.cpus_per_rank or resources.ranks else ""
     is_idle = nodes > 1 and not gpus and ranks * cpus < site.node.cores
-    why_nodes = "requested" if wanted.nodes else "no other number was given"
+    why_nodes = "requested" if resources.nodes else "no other number was given"
     rows = (
-        Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
+        Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(resources.nodes)),
         _gpus_choice(gpus, why_gpus, site),
-        Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
-        _cores_choice(cpus, (why_cpus, note), wanted, site, idle=is_idle),
+        Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(resources.ranks)),
+        _cores_choice(cpus, (why_cpus, note), resources, site, idle=is_idle),
     )
-    return Shape(nodes, ranks, gpus, cpus), rows
+    return JobShape(nodes, ranks, gpus, cpus), rows
 
 
-def refuse_impossible_numbers(wanted: Wanted) -> None:
+def refuse_impossible_numbers(resources: ResourceRequest) -> None:
     """Refuse numbers of a job that are negative, contradict each other, or cannot be divided by the nodes.
 
     Raises
@@ -64,15 +64,15 @@ def refuse_impossible_numbers(wanted: Wanted) -> None:
     UsageError
         If there is such a number.
     """
-    _refuse_negative(wanted)
-    nodes = wanted.nodes or 1
-    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
+    _refuse_negative(resources)
+    nodes = resources.nodes or 1
+    if resources.gpus and resources.gpus_per_node and resources.gpus != resources.gpus_per_node * nodes:
         raise UsageError(
             "--gpus contradicts --gpus-per-node",
-            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
+            evidence=f"--gpus {resources.gpus}, --gpus-per-node {resources.gpus_per_node}, {count(nodes, 'node')}",
             hint="use one of the two options",
         )
-    for number, what in ((wanted.gpus, "GPUs"), (wanted.ranks, "ranks")):
+    for number, what in ((resources.gpus, "GPUs"), (resources.ranks, "ranks")):
         if number % nodes:
             raise UsageError(
                 f"cannot distribute {number} {what} evenly over {nodes} nodes",
@@ -81,12 +81,12 @@ def refuse_impossible_numbers(wanted: Wanted) -> None:
             )
 
 
-def _refuse_negative(wanted: Wanted) -> None:
+def _refuse_negative(resources: ResourceRequest) -> None:
     for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
-        if getattr(wanted, name) < 0:
+        if getattr(resources, name) < 0:
             raise UsageError(
                 f"{option_name(name)} cannot be negative",
-                evidence=f"{option_name(name)} {getattr(wanted, name)}",
+                evidence=f"{option_name(name)} {getattr(resources, name)}",
                 hint=f"use a positive number, or remove {option_name(name)}",
             )
 
@@ -101,7 +101,7 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
-def _cores_choice(cpus: int, reasons: tuple[str, str], wanted: Wanted, site: Site, *, idle: bool) -> Choice:
+def _cores_choice(cpus: int, reasons: tuple[str, str], resources: ResourceRequest, site: Site, *, idle: bool) -> Choice:
     """Return the choice of cores; warn if several nodes without GPUs compute on a core each by default.
 
     Parameters
@@ -111,9 +111,9 @@ def _cores_choice(cpus: int, reasons: tuple[str, str], wanted: Wanted, site: Sit
     """
     why, note = reasons
     is_counted = why in {BY_SCRIPTS, BY_WHOLE_NODES, BY_ALLOCATION}
-    source = f"site {site.name}" if is_counted else _source(wanted.cpus_per_rank)
-    is_one_by_default = idle and cpus == 1 and not wanted.cpus_per_rank
-    is_doubtful = is_one_by_default or (note and wanted.cpus_per_rank)
+    source = f"site {site.name}" if is_counted else _source(resources.cpus_per_rank)
+    is_one_by_default = idle and cpus == 1 and not resources.cpus_per_rank
+    is_doubtful = is_one_by_default or (note and resources.cpus_per_rank)
     why += f" of the {site.node.cores} cores of a node" if is_one_by_default else ""
     mark = Mark.DOUBTFUL if is_doubtful else Mark.NONE
     return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why + note, source, mark=mark)
@@ -145,22 +145,22 @@ def _source(number: int) -> str:
     return "option" if number else "default"
 
 
-def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
-    gpus = wanted.gpus_per_node or wanted.gpus // nodes
+def _gpus_per_node(resources: ResourceRequest, site: Site, nodes: int) -> int:
+    gpus = resources.gpus_per_node or resources.gpus // nodes
     if site.node.gpus and gpus > site.node.gpus:
         raise UsageError(
             f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
             hint=f"use {_larger_partition(site, gpus)}more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} "
-            f"--gpus-per-node {site.node.gpus}{_same_ranks_per_gpu(wanted, site, nodes, gpus)}",
+            f"--gpus-per-node {site.node.gpus}{_same_ranks_per_gpu(resources, site, nodes, gpus)}",
             key="node.gpus",
         )
     return gpus
 
 
-def _same_ranks_per_gpu(wanted: Wanted, site: Site, nodes: int, gpus: int) -> str:
+def _same_ranks_per_gpu(resources: ResourceRequest, site: Site, nodes: int, gpus: int) -> str:
     """Return the option that keeps a requested rank per GPU on nodes with fewer GPUs; empty for other numbers."""
     devices = site.node.devices_per_gpu
-    return f" --ranks-per-node {site.node.gpus * devices}" if wanted.ranks == gpus * devices * nodes else ""
+    return f" --ranks-per-node {site.node.gpus * devices}" if resources.ranks == gpus * devices * nodes else ""
 
 
 def _larger_partition(site: Site, gpus: int) -> str:
@@ -168,9 +168,9 @@ def _larger_partition(site: Site, gpus: int) -> str:
     return next((f"--partition {each.name}, or " for each in site.partitions if (each.gpus or 0) >= gpus), "")
 
 
-def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
-    if wanted.ranks:
-        return wanted.ranks // nodes, f"{count(wanted.ranks, 'rank')} requested on {count(nodes, 'node')}"
+def _ranks_per_node(resources: ResourceRequest, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
+    if resources.ranks:
+        return resources.ranks // nodes, f"{count(resources.ranks, 'rank')} requested on {count(nodes, 'node')}"
     devices = site.node.devices_per_gpu
     if gpus and devices > 1:
         return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
@@ -182,9 +182,9 @@ BY_WHOLE_NODES = "counted when the job starts: it gets whole nodes, whose cores 
 BY_ALLOCATION = "the ranks share the cores of the allocation"
 
 
-def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int, share: str) -> tuple[int, str]:
-    if wanted.cpus_per_rank:
-        return wanted.cpus_per_rank, "requested"
+def _cpus_per_rank(resources: ResourceRequest, site: Site, ranks: int, gpus: int, share: str) -> tuple[int, str]:
+    if resources.cpus_per_rank:
+        return resources.cpus_per_rank, "requested"
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
         return min(mask.bit_count() for mask in masks), "the cores nearest to each GPU, by the site's map"
@@ -205,7 +205,7 @@ def _unknown_cores(gpus: int) -> tuple[int, str]:
     return 1, "Slurm's default; --cpus-per-rank requests more"
 
 
-def choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
+def choose_local_shape(resources: ResourceRequest, host: Host) -> tuple[JobShape, tuple[Choice, ...]]:
     """Choose the shape on this machine: the requested ranks, else a rank per GPU, else one rank.
 
     Raises
@@ -213,29 +213,31 @@ def choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice,
     UsageError
         If more GPUs than this machine has were requested, or a number is negative.
     """
-    _refuse_negative(wanted)
-    gpus = wanted.gpus_per_node or wanted.gpus
+    _refuse_negative(resources)
+    gpus = resources.gpus_per_node or resources.gpus
     if gpus > len(host.gpus):
         raise UsageError(
             f"not enough GPUs: {gpus} requested, {len(host.gpus)} on this machine",
             hint="request fewer, or launch on a cluster with --site",
         )
-    cpus = wanted.cpus_per_rank
-    if wanted.ranks:
-        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "requested", "option"),)
+    cpus = resources.cpus_per_rank
+    if resources.ranks:
+        return JobShape(1, resources.ranks, gpus, cpus), (
+            Choice(ChoiceKey.RANKS, str(resources.ranks), "requested", "option"),
+        )
     ranks = gpus or len(host.gpus)
     if ranks:
-        return Shape(1, ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(ranks), "one per GPU", "machine"),)
+        return JobShape(1, ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(ranks), "one per GPU", "machine"),)
     why = "no GPU is visible here, and no number was given"
-    return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
+    return JobShape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
 
 
-def bound_cores(shape: Shape, site: Site, mpi: str) -> tuple[str, ...]:
+def bound_cores(shape: JobShape, site: Site, mpi: str) -> tuple[str, ...]:
     """Return the cores that each local rank is bound to; empty if the host's mpiexec binds the ranks."""
     return () if mpi == MPIEXEC else tuple(map(render_core_list, choose_masks(shape, site)))
 
 
-def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:
+def plan_binding(shape: JobShape, site: Site, launcher: str) -> tuple[Choice, ...]:
     """Return the choice that tells to which cores ranks are bound, and why."""
     masks = choose_masks(shape, site)
     if masks:
@@ -250,7 +252,7 @@ def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:
     return (Choice(ChoiceKey.RANK_CORES, find_launcher(launcher).unbound, why, f"site {site.name}"),)
 
 
-def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
+def binding_needs_whole_nodes(shape: JobShape, site: Site) -> bool:
     """Return whether ranks are bound to cores at a site that lets jobs share a node.
 
     On a shared node, a job may get other cores than those in the site's map.
@@ -258,7 +260,7 @@ def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
     return not site.slurm.whole_nodes and bool(choose_masks(shape, site))
 
 
-def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
+def choose_masks(shape: JobShape, site: Site) -> tuple[int, ...]:
     """Return the masks of the ranks of a full node, if they have as many cores as the site's map gives; else none.
 
     If the map gives some GPUs more cores than others, a rank requests the smallest number, and its mask has all cores.
@@ -270,7 +272,7 @@ def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
     return masks if fewest == shape.cpus_per_rank else ()
 
 
-def spare_cores(shape: Shape, site: Site) -> int:
+def spare_cores(shape: JobShape, site: Site) -> int:
     """Return how many cores of a node the masked ranks do not request; 0 without masks.
 
     A step that requests fewer than all cores gets cores that Slurm chooses, which may not be those of the masks.
@@ -295,13 +297,13 @@ def without_core_map(site: Site, allocated: str) -> Site:
 THREADS = "OMP_NUM_THREADS"
 
 
-def plan_local_threads(host: Host, shape: Shape) -> tuple[Word, Choice]:
+def plan_local_threads(host: Host, shape: JobShape) -> tuple[Word, Choice]:
     """Return the number of threads of a rank on this machine, with the reason."""
     threads = str(shape.cpus_per_rank or max(1, host.cpus // shape.ranks_per_node))
     return threads, Choice(THREADS, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
 
 
-def plan_job_threads(site: Site, shape: Shape) -> tuple[Word, Choice]:
+def plan_job_threads(site: Site, shape: JobShape) -> tuple[Word, Choice]:
     """Return the number of threads of a rank in a job, with the reason.
 
     The job script computes it, because the job may be submitted with other numbers than planned.
@@ -319,7 +321,7 @@ CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")
 """The cores of a rank, which a job script computes from those that Slurm gives on the node."""
 
 
-def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:
+def planned_threads(variables: tuple[Variable, ...], shape: JobShape) -> tuple[Variable, ...]:
     """Return the variables for a script that does not count cores: the planned number of threads, or none."""
     planned = (Variable(THREADS, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
     counted = any(each.name == THREADS and isinstance(each.value, ShellExpr) for each in variables)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
+from argosy.core.model import Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
 from argosy.launch.launchers.launcher import MPIEXEC
-from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts, evaluate_condition
@@ -21,9 +18,6 @@ from argosy.sites.job_settings import SiteSettings, choose_site_settings, eviden
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Avoid
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
-
-TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
-"""Variables of the libraries that transfer data between ranks."""
 
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
@@ -78,30 +72,6 @@ def plan_site_settings(
     """Return the settings, paths and options that the profile adds to a job."""
     facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
     return choose_site_settings(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
-
-
-class JobDefaults(msgspec.Struct, frozen=True):
-    """Options of sbatch that the profile adds, with their reasons."""
-
-    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
-    choices: tuple[Choice, ...] = ()
-
-
-def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
-    """Return the profile's partition and memory, unless the user gave them."""
-    site = target.site
-    given: dict[str, str] = {}
-    rows: list[Choice] = []
-    if target.partition and not asked.partition:
-        given["partition"] = target.partition
-    if not asked.mem and not asked.mem_per_gpu:
-        key = "mem_per_gpu" if target.shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
-        value = getattr(site.slurm, key)
-        if value and (target.whole_nodes or key != "mem"):
-            given[key] = value
-            why = "none was requested; the site's default"
-            rows.append(evident_choice(site, site.slurm, option_name(key), value, field=key, why=why))
-    return JobDefaults(given, tuple(rows))
 
 
 def refuse_missing_options(options: JobOptions, site: Site, facts: Facts) -> None:
@@ -245,12 +215,6 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     by = ", ".join((f"job {site.validated.job}", *(f"{name} {text}" for name, text in site.validated.versions.items())))
     told = Choice(ChoiceKey.LAYER, layer.value, how, f"site {site.name}", evidence=f"argosy sites validate: {by}")
     return {ChoiceKey.LAYER: replace(told, checked=site.validated.date, proof="validated")}
-
-
-def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
-    """Return the caller's variables that tune the network; a plan sets them, because the image may override them."""
-    forced = (name for name in sorted(environment) if TUNING.match(name))
-    return tuple(Variable(name, environment[name]) for name in forced)
 
 
 DEFAULT_MPI = "pmix"

@@ -16,7 +16,7 @@ from argosy.sites.profile import Partition, Site
 from argosy.slurm.times import parse_minutes
 
 
-class Demand(msgspec.Struct, frozen=True):
+class PartitionNeeds(msgspec.Struct, frozen=True):
     """The resources that a job requests of a partition."""
 
     nodes: int
@@ -28,7 +28,7 @@ class Demand(msgspec.Struct, frozen=True):
     """Cores of all ranks of a node; 0 if they were not given."""
 
 
-def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition | None, tuple[Choice, ...]]:
+def choose_partition(site: Site, asked: str, needs: PartitionNeeds) -> tuple[Partition | None, tuple[Choice, ...]]:
     """Choose the partition: the requested one, else the first with ``choose`` that allows the job.
 
     Raises
@@ -37,19 +37,19 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
         When the requested partition, or none of the others, allows the job. The evidence has both numbers.
     """
     if asked:
-        partition = _asked_partition(site, asked, demand)
-        return partition, (*_unknown(site, asked), *_billing(site, partition, demand))
+        partition = _asked_partition(site, asked, needs)
+        return partition, (*_unknown(site, asked), *_billing(site, partition, needs))
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
-        return None, tuple(_billing(site, None, demand))
-    allowed = _allowed_partitions(site, candidates, demand)
-    chosen = _best_partition(site, allowed, demand)
-    why = _explain_partition(site, chosen, demand, was_another_refused=len(allowed) < len(candidates))
+        return None, tuple(_billing(site, None, needs))
+    allowed = _allowed_partitions(site, candidates, needs)
+    chosen = _best_partition(site, allowed, needs)
+    why = _explain_partition(site, chosen, needs, was_another_refused=len(allowed) < len(candidates))
     row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; no partition was given")
-    return chosen, (row, *_billing(site, chosen, demand))
+    return chosen, (row, *_billing(site, chosen, needs))
 
 
-def _allowed_partitions(site: Site, candidates: Sequence[Partition], demand: Demand) -> list[Partition]:
+def _allowed_partitions(site: Site, candidates: Sequence[Partition], needs: PartitionNeeds) -> list[Partition]:
     """Return the partitions that allow a job, in the order of the profile.
 
     Raises
@@ -57,52 +57,52 @@ def _allowed_partitions(site: Site, candidates: Sequence[Partition], demand: Dem
     SiteError
         When there is none. The evidence has the limit of each one.
     """
-    allowed = [p for p in candidates if not demand_refusal(p, demand)]
+    allowed = [p for p in candidates if not partition_refusal(p, needs)]
     if not allowed:
         raise SiteError(
             f"no partition of {site.name} allows this job",
-            evidence="\n".join(f"{p.name}: {demand_refusal(p, demand)}" for p in candidates),
-            hint=_other_partition(site, demand),
+            evidence="\n".join(f"{p.name}: {partition_refusal(p, needs)}" for p in candidates),
+            hint=_other_partition(site, needs),
             key=f"partitions.{candidates[-1].name}",
         )
     return allowed
 
 
-def _best_partition(site: Site, allowed: Sequence[Partition], demand: Demand) -> Partition:
+def _best_partition(site: Site, allowed: Sequence[Partition], needs: PartitionNeeds) -> Partition:
     """Return the first partition that has the GPUs of a job and allocates what it uses: whole nodes or parts."""
     # If no nodes have as many GPUs, a later check of the launch reports it, with the number that they have.
-    with_gpus = [p for p in allowed if demand.gpus_per_node <= gpus_of(site, p)] or allowed
+    with_gpus = [p for p in allowed if needs.gpus_per_node <= gpus_of(site, p)] or allowed
     # Part of a node in a partition of whole nodes is billed as a whole node, and all of a node in a shared partition
     # may wait until all other jobs have left the node.
-    uses_whole_nodes = is_whole(site, None, demand)
+    uses_whole_nodes = is_whole(site, None, needs)
     return next((p for p in with_gpus if p.whole_nodes == uses_whole_nodes), with_gpus[0])
 
 
-def _explain_partition(site: Site, chosen: Partition, demand: Demand, *, was_another_refused: bool) -> str:
+def _explain_partition(site: Site, chosen: Partition, needs: PartitionNeeds, *, was_another_refused: bool) -> str:
     """Return why a partition was chosen."""
-    uses_whole_nodes = is_whole(site, None, demand)
+    uses_whole_nodes = is_whole(site, None, needs)
     if chosen.whole_nodes != uses_whole_nodes and was_another_refused:
         return "the first one that allows this job"
     return "the job uses whole nodes" if uses_whole_nodes else "the job uses parts of nodes"
 
 
-def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None:
+def _asked_partition(site: Site, asked: str, needs: PartitionNeeds) -> Partition | None:
     """Return the requested partition if it allows the job; None if the profile does not contain it."""
     partition = site.partition(asked)
-    refusal = demand_refusal(partition, demand) if partition else ""
+    refusal = partition_refusal(partition, needs) if partition else ""
     if not refusal:
         return partition
     raise SiteError(
         f"the partition {asked} of {site.name} does not allow this job",
         evidence=refusal,
-        hint=_other_partition(site, demand),
+        hint=_other_partition(site, needs),
         key=f"partitions.{asked}",
     )
 
 
-def _other_partition(site: Site, demand: Demand) -> str:
+def _other_partition(site: Site, needs: PartitionNeeds) -> str:
     """Return the hint for a job that a partition does not allow."""
-    fitting = [p.name for p in site.partitions if not demand_refusal(p, demand)]
+    fitting = [p.name for p in site.partitions if not partition_refusal(p, needs)]
     return f"use --partition {fitting[0]}" if fitting else "request less, or submit several jobs"
 
 
@@ -121,20 +121,20 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
         yield Choice(ChoiceKey.PARTITION, name, why, "option", mark=Mark.DOUBTFUL)
 
 
-def demand_refusal(partition: Partition, demand: Demand) -> str:
+def partition_refusal(partition: Partition, needs: PartitionNeeds) -> str:
     """Return why a partition does not allow a job; empty if no known limit forbids it."""
     limits = (
-        (partition.max_nodes and demand.nodes > partition.max_nodes, "at most", partition.max_nodes),
-        (partition.min_nodes and demand.nodes < partition.min_nodes, "at least", partition.min_nodes),
+        (partition.max_nodes and needs.nodes > partition.max_nodes, "at most", partition.max_nodes),
+        (partition.min_nodes and needs.nodes < partition.min_nodes, "at least", partition.min_nodes),
     )
     for broken, words, number in limits:
         if broken:
-            return f"{demand.nodes} nodes requested, {words} {number} allowed"
-    limit = time_limit(partition, demand.nodes)
-    if demand.time and limit and parse_minutes(demand.time) > parse_minutes(limit):
-        return f"{demand.time} requested, the limit for {count(demand.nodes, 'node')} is {limit}"
-    if partition.gpus is not None and demand.gpus_per_node > partition.gpus:
-        return f"{demand.gpus_per_node} GPUs per node requested, its nodes have {partition.gpus}"
+            return f"{needs.nodes} nodes requested, {words} {number} allowed"
+    limit = time_limit(partition, needs.nodes)
+    if needs.time and limit and parse_minutes(needs.time) > parse_minutes(limit):
+        return f"{needs.time} requested, the limit for {count(needs.nodes, 'node')} is {limit}"
+    if partition.gpus is not None and needs.gpus_per_node > partition.gpus:
+        return f"{needs.gpus_per_node} GPUs per node requested, its nodes have {partition.gpus}"
     return ""
 
 
@@ -144,24 +144,24 @@ def time_limit(partition: Partition, nodes: int) -> str:
     return next((time for most, time in steps if nodes <= most), partition.max_time)
 
 
-def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
+def is_whole(site: Site, partition: Partition | None, needs: PartitionNeeds) -> bool:
     """Return whether a job uses or gets whole nodes, as far as the profile knows."""
-    if demand.exclusive or site.slurm.whole_nodes or (partition is not None and partition.whole_nodes):
+    if needs.exclusive or site.slurm.whole_nodes or (partition is not None and partition.whole_nodes):
         return True
     if partition is not None:
         return False
     if site.node.gpus:
-        return demand.gpus_per_node == site.node.gpus
-    return 0 < len(usable_cores(site.node)) <= demand.cores_per_node
+        return needs.gpus_per_node == site.node.gpus
+    return 0 < len(usable_cores(site.node)) <= needs.cores_per_node
 
 
-def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
+def _billing(site: Site, partition: Partition | None, needs: PartitionNeeds) -> Iterator[Choice]:
     """Yield a choice if a job is billed for more GPUs than it uses."""
     by_partition = partition is not None and partition.whole_nodes
     gpus = gpus_of(site, partition)
-    if not (by_partition or site.slurm.whole_nodes or demand.exclusive) or demand.gpus_per_node >= gpus:
+    if not (by_partition or site.slurm.whole_nodes or needs.exclusive) or needs.gpus_per_node >= gpus:
         return
-    billed, used = f"{gpus} GPUs per node", f"{demand.gpus_per_node} of {gpus} GPUs are used"
+    billed, used = f"{gpus} GPUs per node", f"{needs.gpus_per_node} of {gpus} GPUs are used"
     if site.slurm.whole_nodes:
         why = f"every job there gets whole nodes, and {used}"
         yield evident_choice(site, site.slurm, ChoiceKey.BILLED, billed, field="whole_nodes", why=why)
@@ -169,7 +169,7 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     if partition is None or not by_partition:
         yield Choice(ChoiceKey.BILLED, billed, f"--exclusive takes whole nodes, and {used}", "option")
         return
-    shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or demand_refusal(p, demand))]
+    shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or partition_refusal(p, needs))]
     cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]
     hint = f"; --partition {cheaper[0]} bills only what is used" if cheaper else ""
     why = f"{partition.name} allocates whole nodes, and {used}{hint}"

@@ -104,8 +104,7 @@ warn_ranks() {
     [ -z "$argosy_warned" ] || return 0
     argosy_warned=yes
     pass_signal "$argosy_warning"
-    set -- "$(date +%Y-%m-%dT%H:%M:%S%z)"
-    echo "argosy: $1: the time limit is near: $argosy_warning is sent now, TERM in $argosy_patience s"
+    echo "argosy: $(date +%FT%T%z): the time limit is near: $argosy_warning is sent now, TERM in $argosy_patience s"
     (sleep "$argosy_patience" && kill -s ALRM $$) &
 }
 # After the warning, requeue the job.  The controller may not answer for a while: try for $1 seconds.

@@ -3,10 +3,12 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
+#SBATCH --time=00:03:00
 #SBATCH --output=/home/alice/train-%j.out
 #
 # train on lab: 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
+#   queue = the usual one: the profile names no partition or QOS for short tests
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

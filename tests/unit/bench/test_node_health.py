@@ -14,7 +14,7 @@ from argosy.diagnostics.verify.logs import BadNode, DeviceTest, find_bad_nodes, 
 from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.record import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_package
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.slurm.sbatch import JobOptions
 
 GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"
@@ -96,8 +96,10 @@ def test_the_verdict_names_nodes_to_exclude_and_needs_no_network() -> None:
 
 
 def test_each_node_is_tried_once_and_alone() -> None:
-    request = as_node_test(LaunchRequest("my.sif", node_test_command(), wanted=Wanted(nodes=4, gpus_per_node=8)))
-    assert (request.wanted.ranks, request.launcher, request.independent_ranks, request.name) == (
+    request = as_node_test(
+        LaunchRequest("my.sif", node_test_command(), resources=ResourceRequest(nodes=4, gpus_per_node=8))
+    )
+    assert (request.resources.ranks, request.launcher, request.independent_ranks, request.name) == (
         4,
         "none",
         True,

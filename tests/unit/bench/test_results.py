@@ -19,8 +19,8 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.plots import LinePlot, RowPlot
 from argosy.core.session import Session
-from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.submit import Launched
 from tests.unit.machines import make_session
 
@@ -203,18 +203,20 @@ def test_numbers_of_nodes_are_read_in_their_order() -> None:
 
 
 def plan(scheduler: str) -> LaunchPlan:
-    return LaunchPlan("x", "lab", scheduler, "x.sif", "", Shape(1, 1), "", ("sbatch",), ())
+    return LaunchPlan("x", "lab", scheduler, "x.sif", "", JobShape(1, 1), "", ("sbatch",), ())
 
 
 def test_jobs_of_a_sweep_know_each_other_and_an_error_tells_those_before_it(tmp_path: Path) -> None:
-    requests = [LaunchRequest(f"{BARE_PREFIX}x", ("true",), wanted=Wanted(nodes=nodes)) for nodes in (1, 2, 4)]
+    requests = [
+        LaunchRequest(f"{BARE_PREFIX}x", ("true",), resources=ResourceRequest(nodes=nodes)) for nodes in (1, 2, 4)
+    ]
 
     def start(request: LaunchRequest) -> Launched:
-        record = tmp_path / str(request.wanted.nodes)
+        record = tmp_path / str(request.resources.nodes)
         record.mkdir(exist_ok=True)
-        if request.wanted.nodes == 4:
+        if request.resources.nodes == 4:
             raise CheckFailed("the partition has 2 nodes", evidence="sbatch: error")
-        return Launched(0, f"1{request.wanted.nodes}", str(record))
+        return Launched(0, f"1{request.resources.nodes}", str(record))
 
     with pytest.raises(CheckFailed) as raised:
         launch_sweep(requests, lambda _: plan("slurm"), start)

@@ -27,7 +27,7 @@ from argosy.bench.settings import (
 )
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.model import LaunchRequest
 
 Ended = subprocess.CompletedProcess[str]
@@ -38,7 +38,7 @@ PLAN = LaunchPlan(
     scheduler="slurm",
     image="x.sif",
     digest="",
-    shape=Shape(nodes=2, ranks_per_node=1),
+    shape=JobShape(nodes=2, ranks_per_node=1),
     choices=(),
     script="#!/bin/sh\n#SBATCH --nodes=2\nset -eu\necho 1\n",
     submit=("sbatch", "{script}"),

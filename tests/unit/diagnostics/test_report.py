@@ -48,7 +48,7 @@ from argosy.diagnostics.report.timeline import list_bars, sum_phases
 from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import Run
 from argosy.sites.profile import Node
@@ -60,7 +60,7 @@ FACTS = JobFacts(
     output=f"/o/{HOSTILE}", code=3, restarts=0, record="", first=RankEnd(3, "node2", 3), last_lines=(HOSTILE,),
 )  # fmt: skip
 PLAN = LaunchPlan(
-    name=HOSTILE, site="lumi-g", scheduler="slurm", image="/x.sif", digest="", shape=Shape(2, 2, 8, 7),
+    name=HOSTILE, site="lumi-g", scheduler="slurm", image="/x.sif", digest="", shape=JobShape(2, 2, 8, 7),
     script=f"#!/bin/sh\n# {HOSTILE}\n", submit=("sbatch",), choices=(Choice("launcher", "srun", HOSTILE, "option"),),
     cores=("0-1", "2-3"),
 )  # fmt: skip
@@ -516,7 +516,7 @@ def test_the_exit_code_of_a_task_is_not_that_of_another_task_of_the_array() -> N
 
 
 def test_a_job_on_one_node_has_no_plural() -> None:
-    page = render_page(with_case(plan=replace(PLAN, shape=Shape(1, 1, 1))))
+    page = render_page(with_case(plan=replace(PLAN, shape=JobShape(1, 1, 1))))
     assert "<dt>Requested</dt><dd>1 node, 1 rank and 1 GPU</dd>" in page
 
 
@@ -585,7 +585,7 @@ def test_checks_of_gpus_are_left_out_for_a_job_without_gpus() -> None:
     unknown = tuple(Finding(name, State.UNKNOWN, "x") for name in ("end", "GPUs", "network"))
     found = (*unknown, Finding("cores", State.OK, "x"))
     assert [each.what for each in relevant_findings(found, PLAN, GOOD, Comparison())] == ["GPUs", "network", "cores"]
-    shown = relevant_findings(found, replace(PLAN, shape=Shape(1, 1)), GOOD, Comparison())
+    shown = relevant_findings(found, replace(PLAN, shape=JobShape(1, 1)), GOOD, Comparison())
     assert [each.what for each in shown] == ["cores"]
 
 

@@ -19,7 +19,7 @@ from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page, write_bundle
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
-from argosy.launch.choices import plan_debug
+from argosy.launch.variables import plan_debug
 from tests.unit.machines import make_host, make_session
 
 HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00\xff"

@@ -15,7 +15,7 @@ from argosy.core.session import QuietReporter, Session
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
 from argosy.jobs.cancel import cancel_jobs
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import find_named, resolve_name
 from argosy.jobs.record import CANCELLED
@@ -282,7 +282,7 @@ def test_explain_accepts_a_name_and_last_unless_the_project_has_that_job(
 ) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    shape = Shape(1, 1)
+    shape = JobShape(1, 1)
     plan = LaunchPlan("train", "kept", "slurm", "x.sif", "", shape, "", (), (), ("id",))
     folder = state / "runs/20260102-030401-123456-abcd"
     write_record(plan, folder, make_session(state))

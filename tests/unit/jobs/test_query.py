@@ -29,7 +29,7 @@ from argosy.diagnostics.verify.verify import verify_job
 from argosy.diagnostics.why.explain import explain_log
 from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere
 from argosy.jobs.record import Submission, find_record, read_submission, sort_runs
@@ -627,7 +627,7 @@ def test_an_interrupted_submission_reports_whether_the_job_is_queued(tmp_path: P
     folder.mkdir(parents=True)
     rows = f"5|/other/job.sh\n{seen}|{folder}/job.sh\n" if seen else "5|/other/job.sh\n"
     there = make_session(tmp_path, HOST, Stopping([(("timeout",), Reply(0, rows, ""))]))
-    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", JobShape(1, 1), "", ("sbatch", "{script}"), ())
     with pytest.raises(Stopped) as caught:
         submit(plan, folder, there, profile="lab")
     assert said in str(caught.value)
@@ -689,7 +689,7 @@ def test_a_record_stays_only_if_its_job_may_exist(tmp_path: Path, reply: Reply |
 
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)
-    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", JobShape(1, 1), "", ("sbatch", "{script}"), ())
     with pytest.raises(ArgosyError):
         submit(plan, folder, make_session(tmp_path, HOST, Refusing()), profile="lab")
     assert folder.exists() == bool(kept)
@@ -708,7 +708,7 @@ class Filling(FakeRunner):
 def test_a_job_is_submitted_even_if_its_number_cannot_be_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)
-    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", JobShape(1, 1), "", ("sbatch", "{script}"), ())
     there = make_session(tmp_path, HOST, Filling())
     assert submit(plan, folder, there, profile="lab").job == "7"
 
@@ -719,7 +719,7 @@ def test_a_failure_of_several_ranks_on_this_machine_has_a_next_step(
 ) -> None:
     there, reporter = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(code, "", ""))])), io.StringIO()
     there = replace(there, reporter=PlainReporter(reporter))
-    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, ranks), "", ("sh", "{script}"), ())
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", JobShape(1, ranks), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == code
     assert reporter.getvalue().count(f"sh {tmp_path}/job.sh > run.log 2>&1; argosy why run.log") == notes
 
@@ -729,7 +729,7 @@ def test_a_full_disk_below_the_logs_of_a_failed_run_is_reported(
 ) -> None:
     there, reporter = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(1, "", ""))])), io.StringIO()
     there = replace(there, reporter=PlainReporter(reporter))
-    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), (), logs=str(tmp_path))
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", JobShape(1, 1), "", ("sh", "{script}"), (), logs=str(tmp_path))
     start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ()))
     assert "disk" not in reporter.getvalue()
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 9, 0, 0, 9, 9, 9, 0, 255)))
@@ -746,7 +746,7 @@ def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
 
     monkeypatch.setattr("argosy.launch.submit.write_text", write)
     there = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(3, "", ""))]))
-    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), ())
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", JobShape(1, 1), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == 3
 
 
@@ -761,7 +761,7 @@ def test_a_full_disk_leaves_no_half_of_a_record(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("argosy.launch.submit.write_text", write)
     there = make_session(tmp_path, HOST, FakeRunner([]))
-    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "#!/bin/sh\n", ("sbatch", "{script}"), ())
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", JobShape(1, 1), "#!/bin/sh\n", ("sbatch", "{script}"), ())
     folder = there.paths.runs / "20260101-000000-000000-abcd"
     with pytest.raises(CheckFailed, match="no space left on device") as caught:
         write_record_of(replace(plan, attach="x\n"), folder, there)
@@ -778,7 +778,7 @@ def test_a_job_whose_number_cannot_be_written_is_named(tmp_path: Path, monkeypat
     monkeypatch.setattr("argosy.jobs.record.write_text", write)
     runner, reporter = FakeRunner([(("sbatch",), Reply(0, "7\n", ""))]), io.StringIO()
     there = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(reporter))
-    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", JobShape(1, 1), "", ("sbatch", "{script}"), ())
     folder = there.paths.runs / "20260101-000000-000000-abcd"
     folder.mkdir(parents=True)
     assert submit(plan, folder, there, profile="lab").job == "7"

@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.chains import refuse_shared_checkpoint
 from tests.unit.machines import make_host, make_session
 
@@ -19,7 +19,7 @@ from tests.unit.machines import make_host, make_session
 def chain(checkpoint: str, *directives: str, name: str = "train") -> LaunchPlan:
     script = f"main() {{\n    resume_from {checkpoint} 5\n}}\n" if checkpoint else "main() {\n}\n"
     submit = ("sbatch", "{script}")
-    return LaunchPlan(name, "lab", "slurm", "x.sif", "", Shape(1, 1), script, submit, (), directives=directives)
+    return LaunchPlan(name, "lab", "slurm", "x.sif", "", JobShape(1, 1), script, submit, (), directives=directives)
 
 
 def record(state: Path, second: int, job: str, plan: LaunchPlan, **submitted: str) -> None:

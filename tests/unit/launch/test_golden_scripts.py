@@ -16,7 +16,7 @@ import pytest
 
 from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -42,7 +42,7 @@ class Case:
 
     site: str
     name: str
-    wanted: Wanted
+    resources: ResourceRequest
     launcher: str = ""
     container_per: str = ""
     mode: str = ""
@@ -56,74 +56,87 @@ class Case:
 
 
 CASES = (
-    Case("lumi-g", "one-gpu", Wanted(gpus=1)),
-    Case("lumi-g", "one-gpu-srun", Wanted(gpus=1), "srun"),
-    Case("lumi-g", "one-node", Wanted(gpus=8)),
-    Case("lumi-g", "one-node-srun", Wanted(gpus=8), "srun"),
-    Case("lumi-g", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
-    Case("lumi-g", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=8), "srun"),
-    Case("lumi-g", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=8), "mpi"),
-    Case("lumi-g", "one-node-srun-per-rank", Wanted(gpus=8), "srun", "rank"),
-    Case("lumi-g", "many-nodes-srun-per-rank", Wanted(nodes=2, gpus_per_node=8), "srun", "rank"),
-    Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),
-    Case("lumi-g", "one-node-runscript", Wanted(gpus=8), mode="laif", image=f"{LAIF}/lumi-multitorch-latest.sif"),
-    Case("lumi-g", "many-nodes-with-conda", Wanted(nodes=2, gpus_per_node=8), image=WITH_CONDA),
-    Case("lumi-c", "one-node", Wanted(ranks=128, cpus_per_rank=1), "mpi"),
-    Case("lumi-c", "many-nodes-mpi", Wanted(nodes=2, ranks=256, cpus_per_rank=1), "mpi"),
-    Case("lumi-c", "many-nodes-hybrid", Wanted(nodes=2, ranks=16, cpus_per_rank=16), "mpi"),
-    Case("mn5-acc", "one-gpu", Wanted(gpus=1), options=MN5),
-    Case("mn5-acc", "one-node", Wanted(gpus=4), options=MN5),
-    Case("mn5-acc", "many-nodes", Wanted(nodes=2, gpus_per_node=4), options=MN5),
-    Case("mn5-acc", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", options=MN5),
-    Case("mn5-acc", "many-nodes-srun-per-rank", Wanted(nodes=2, gpus_per_node=4), "srun", "rank", options=MN5),
+    Case("lumi-g", "one-gpu", ResourceRequest(gpus=1)),
+    Case("lumi-g", "one-gpu-srun", ResourceRequest(gpus=1), "srun"),
+    Case("lumi-g", "one-node", ResourceRequest(gpus=8)),
+    Case("lumi-g", "one-node-srun", ResourceRequest(gpus=8), "srun"),
+    Case("lumi-g", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=8)),
+    Case("lumi-g", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=8), "srun"),
+    Case("lumi-g", "many-nodes-mpi", ResourceRequest(nodes=2, gpus_per_node=8), "mpi"),
+    Case("lumi-g", "one-node-srun-per-rank", ResourceRequest(gpus=8), "srun", "rank"),
+    Case("lumi-g", "many-nodes-srun-per-rank", ResourceRequest(nodes=2, gpus_per_node=8), "srun", "rank"),
+    Case("lumi-g", "many-nodes-laif", ResourceRequest(nodes=2, gpus_per_node=8), mode="laif"),
     Case(
-        "mn5-gpp", "one-node", Wanted(ranks=2, cpus_per_rank=4), options=JobOptions(account="project_1", qos="gp_debug")
+        "lumi-g", "one-node-runscript", ResourceRequest(gpus=8), mode="laif", image=f"{LAIF}/lumi-multitorch-latest.sif"
     ),
-    Case("dawn", "one-gpu", Wanted(gpus=1)),
-    Case("dawn", "one-node", Wanted(gpus=4)),
-    Case("dawn", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
-    Case("dawn", "many-nodes-composite", Wanted(nodes=2, gpus_per_node=4), mode="COMPOSITE"),
-    Case("aac6", "one-gpu", Wanted(gpus=1)),
-    Case("aac6", "one-node", Wanted(gpus=4)),
-    Case("aac6", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
-    Case("aac6", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun"),
-    Case("nvidia-apptainer", "one-gpu", Wanted(gpus=1)),
-    Case("nvidia-apptainer", "one-node", Wanted(gpus=2)),
-    Case("nvidia-apptainer", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4)),
-    Case("nvidia-apptainer", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=2), "srun"),
-    Case("nvidia-apptainer", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi"),
-    Case("frontier", "one-gpu", Wanted(gpus=1)),
-    Case("frontier", "one-node", Wanted(gpus=8)),
-    Case("frontier", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
-    Case("isambard-ai", "one-gpu", Wanted(gpus=1)),
-    Case("isambard-ai", "one-node", Wanted(gpus=4)),
-    Case("isambard-ai", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
-    Case("isambard-ai", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun"),
-    Case("isambard-ai", "many-nodes-podman-hpc", Wanted(nodes=2, gpus_per_node=4), image=HUB, runtime="podman-hpc"),
-    Case("nvidia-pyxis", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
-    Case("nvidia-pyxis", "one-node", Wanted(gpus=2), image=SQUASHFS),
-    Case("nvidia-pyxis", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4), image=NGC),
-    Case("nvidia-pyxis", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=2), "srun", image=SQUASHFS),
-    Case("nvidia-pyxis", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi", image=SQUASHFS),
-    Case("nvidia-pyxis", "one-node-none", Wanted(ranks=2, gpus_per_node=2), "none", image=SQUASHFS),
-    Case("nvidia-pyxis", "many-nodes-enroot", Wanted(nodes=2, gpus_per_node=2), image=SQUASHFS, runtime="enroot"),
-    Case("nvidia-pyxis", "many-nodes-bare", Wanted(nodes=2, gpus_per_node=2), image="bare:/project/venv"),
-    Case("alps-daint", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
-    Case("alps-daint", "one-node", Wanted(gpus=4), image=SQUASHFS),
-    Case("alps-daint", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image=SQUASHFS),
-    Case("alps-daint", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=NGC),
-    Case("alps-daint", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=4), "mpi", image=SQUASHFS),
-    Case("alps-clariden", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
-    Case("alps-clariden", "one-node", Wanted(gpus=4), image=SQUASHFS),
-    Case("alps-clariden", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=SQUASHFS),
-    Case("alps-clariden", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image="/project/images/train.toml"),
-    Case("perlmutter", "one-gpu", Wanted(gpus=1), image=HUB),
-    Case("perlmutter", "one-node", Wanted(gpus=4), image=HUB),
-    Case("perlmutter", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image=HUB),
-    Case("perlmutter", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=HUB),
-    Case("perlmutter", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=4), "mpi", image=HUB),
+    Case("lumi-g", "many-nodes-with-conda", ResourceRequest(nodes=2, gpus_per_node=8), image=WITH_CONDA),
+    Case("lumi-c", "one-node", ResourceRequest(ranks=128, cpus_per_rank=1), "mpi"),
+    Case("lumi-c", "many-nodes-mpi", ResourceRequest(nodes=2, ranks=256, cpus_per_rank=1), "mpi"),
+    Case("lumi-c", "many-nodes-hybrid", ResourceRequest(nodes=2, ranks=16, cpus_per_rank=16), "mpi"),
+    Case("mn5-acc", "one-gpu", ResourceRequest(gpus=1), options=MN5),
+    Case("mn5-acc", "one-node", ResourceRequest(gpus=4), options=MN5),
+    Case("mn5-acc", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4), options=MN5),
+    Case("mn5-acc", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun", options=MN5),
+    Case("mn5-acc", "many-nodes-srun-per-rank", ResourceRequest(nodes=2, gpus_per_node=4), "srun", "rank", options=MN5),
+    Case(
+        "mn5-gpp",
+        "one-node",
+        ResourceRequest(ranks=2, cpus_per_rank=4),
+        options=JobOptions(account="project_1", qos="gp_debug"),
+    ),
+    Case("dawn", "one-gpu", ResourceRequest(gpus=1)),
+    Case("dawn", "one-node", ResourceRequest(gpus=4)),
+    Case("dawn", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4)),
+    Case("dawn", "many-nodes-composite", ResourceRequest(nodes=2, gpus_per_node=4), mode="COMPOSITE"),
+    Case("aac6", "one-gpu", ResourceRequest(gpus=1)),
+    Case("aac6", "one-node", ResourceRequest(gpus=4)),
+    Case("aac6", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4)),
+    Case("aac6", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun"),
+    Case("nvidia-apptainer", "one-gpu", ResourceRequest(gpus=1)),
+    Case("nvidia-apptainer", "one-node", ResourceRequest(gpus=2)),
+    Case("nvidia-apptainer", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=2, cpus_per_rank=4)),
+    Case("nvidia-apptainer", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=2), "srun"),
+    Case("nvidia-apptainer", "many-nodes-mpi", ResourceRequest(nodes=2, gpus_per_node=2), "mpi"),
+    Case("frontier", "one-gpu", ResourceRequest(gpus=1)),
+    Case("frontier", "one-node", ResourceRequest(gpus=8)),
+    Case("frontier", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=8)),
+    Case("isambard-ai", "one-gpu", ResourceRequest(gpus=1)),
+    Case("isambard-ai", "one-node", ResourceRequest(gpus=4)),
+    Case("isambard-ai", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4)),
+    Case("isambard-ai", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun"),
+    Case(
+        "isambard-ai",
+        "many-nodes-podman-hpc",
+        ResourceRequest(nodes=2, gpus_per_node=4),
+        image=HUB,
+        runtime="podman-hpc",
+    ),
+    Case("nvidia-pyxis", "one-gpu", ResourceRequest(gpus=1), image=SQUASHFS),
+    Case("nvidia-pyxis", "one-node", ResourceRequest(gpus=2), image=SQUASHFS),
+    Case("nvidia-pyxis", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=2, cpus_per_rank=4), image=NGC),
+    Case("nvidia-pyxis", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=2), "srun", image=SQUASHFS),
+    Case("nvidia-pyxis", "many-nodes-mpi", ResourceRequest(nodes=2, gpus_per_node=2), "mpi", image=SQUASHFS),
+    Case("nvidia-pyxis", "one-node-none", ResourceRequest(ranks=2, gpus_per_node=2), "none", image=SQUASHFS),
+    Case(
+        "nvidia-pyxis", "many-nodes-enroot", ResourceRequest(nodes=2, gpus_per_node=2), image=SQUASHFS, runtime="enroot"
+    ),
+    Case("nvidia-pyxis", "many-nodes-bare", ResourceRequest(nodes=2, gpus_per_node=2), image="bare:/project/venv"),
+    Case("alps-daint", "one-gpu", ResourceRequest(gpus=1), image=SQUASHFS),
+    Case("alps-daint", "one-node", ResourceRequest(gpus=4), image=SQUASHFS),
+    Case("alps-daint", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4), image=SQUASHFS),
+    Case("alps-daint", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun", image=NGC),
+    Case("alps-daint", "many-nodes-mpi", ResourceRequest(nodes=2, gpus_per_node=4), "mpi", image=SQUASHFS),
+    Case("alps-clariden", "one-gpu", ResourceRequest(gpus=1), image=SQUASHFS),
+    Case("alps-clariden", "one-node", ResourceRequest(gpus=4), image=SQUASHFS),
+    Case("alps-clariden", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun", image=SQUASHFS),
+    Case("alps-clariden", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4), image="/project/images/train.toml"),
+    Case("perlmutter", "one-gpu", ResourceRequest(gpus=1), image=HUB),
+    Case("perlmutter", "one-node", ResourceRequest(gpus=4), image=HUB),
+    Case("perlmutter", "many-nodes", ResourceRequest(nodes=2, gpus_per_node=4), image=HUB),
+    Case("perlmutter", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun", image=HUB),
+    Case("perlmutter", "many-nodes-mpi", ResourceRequest(nodes=2, gpus_per_node=4), "mpi", image=HUB),
     *(
-        Case(site, name, Wanted(nodes=nodes, gpus_per_node=gpus), runtime="apptainer")
+        Case(site, name, ResourceRequest(nodes=nodes, gpus_per_node=gpus), runtime="apptainer")
         for site, full in (
             ("leonardo", 4),
             ("karolina", 8),
@@ -135,10 +148,10 @@ CASES = (
         for name, nodes, gpus in (("one-gpu", 1, 1), ("one-node", 1, full), ("many-nodes", 2, full))
     ),
     *(
-        Case(site, "many-nodes-srun", Wanted(nodes=2, gpus_per_node=full), "srun", runtime="apptainer")
+        Case(site, "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=full), "srun", runtime="apptainer")
         for site, full in (("leonardo", 4), ("karolina", 8), ("juwels-booster", 4), ("jupiter", 4), ("jean-zay", 4))
     ),
-    Case("snellius", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", runtime="apptainer"),
+    Case("snellius", "many-nodes-srun", ResourceRequest(nodes=2, gpus_per_node=4), "srun", runtime="apptainer"),
 )
 
 
@@ -152,7 +165,7 @@ def script_of(case: Case) -> str:
         case.image,
         ("python", "train.py", "50", "10"),
         site=case.site,
-        wanted=case.wanted,
+        resources=case.resources,
         launcher=case.launcher,
         container_per=case.container_per,
         mode=case.mode,
@@ -181,7 +194,7 @@ def test_no_golden_script_is_left_that_no_case_makes() -> None:
 
 
 def test_an_image_that_only_the_site_has_may_be_named_without_its_folder() -> None:
-    script = script_of(Case("lumi-g", "one-gpu", Wanted(gpus=1), image="train.sif"))
+    script = script_of(Case("lumi-g", "one-gpu", ResourceRequest(gpus=1), image="train.sif"))
     assert "argosy_image=train.sif\n" in script
     assert "is not on this machine" in script
 

@@ -16,7 +16,7 @@ from argosy.core.records import replace
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import explain_plan
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.notes import warn_before_submission
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.sbatch import JobOptions
@@ -24,12 +24,14 @@ from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 from tests.unit.machines import make_host, make_session
 
 
-def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: str = "", image: str = "") -> LaunchPlan:
+def plan(
+    site: str, resources: ResourceRequest, *, gpu: GpuMode = GpuMode.AUTO, partition: str = "", image: str = ""
+) -> LaunchPlan:
     request = LaunchRequest(
         image or "/project/images/train.sif",
         ("python", "train.py"),
         site=site,
-        wanted=wanted,
+        resources=resources,
         options=JobOptions(account="project_1", qos="acc_debug", time="00:15:00", partition=partition),
         container=ContainerRequest(gpu=gpu),
     )
@@ -44,38 +46,38 @@ def code(planned: LaunchPlan) -> list[str]:
     ("site", "gpus", "ranks"), [("lumi-g", 8, 8), ("dawn", 4, 8), ("mn5-acc", 4, 4), ("frontier", 8, 8)]
 )
 def test_nodes_of_a_gpu_partition_come_with_all_their_gpus(site: str, gpus: int, ranks: int) -> None:
-    planned = plan(site, Wanted(nodes=2))
+    planned = plan(site, ResourceRequest(nodes=2))
     assert (planned.shape.nodes, planned.shape.gpus_per_node, planned.shape.ranks_per_node) == (2, gpus, ranks)
     (row,) = (choice for choice in planned.choices if choice.key == "gpus-per-node")
     assert (row.source, "--gpu none" in row.why) == ("default", True)
-    assert code(planned) == code(plan(site, Wanted(nodes=2, gpus_per_node=gpus)))
+    assert code(planned) == code(plan(site, ResourceRequest(nodes=2, gpus_per_node=gpus)))
 
 
 @pytest.mark.parametrize(
-    ("site", "partition", "wanted", "gpus"),
+    ("site", "partition", "resources", "gpus"),
     [
-        ("lumi-g", "", Wanted(), 1),
-        ("lumi-g", "", Wanted(ranks=4), 4),
-        ("lumi-g", "standard-g", Wanted(), 8),
-        ("frontier", "", Wanted(), 8),
-        ("dawn", "", Wanted(ranks=3), 2),
-        ("lumi-g", "", Wanted(nodes=2, ranks=2), 8),
-        ("lumi-g", "", Wanted(gpus=2), 2),
+        ("lumi-g", "", ResourceRequest(), 1),
+        ("lumi-g", "", ResourceRequest(ranks=4), 4),
+        ("lumi-g", "standard-g", ResourceRequest(), 8),
+        ("frontier", "", ResourceRequest(), 8),
+        ("dawn", "", ResourceRequest(ranks=3), 2),
+        ("lumi-g", "", ResourceRequest(nodes=2, ranks=2), 8),
+        ("lumi-g", "", ResourceRequest(gpus=2), 2),
     ],
 )
 def test_without_a_number_of_nodes_a_shared_node_gives_a_gpu_for_each_rank_and_a_whole_one_all(
-    site: str, partition: str, wanted: Wanted, gpus: int
+    site: str, partition: str, resources: ResourceRequest, gpus: int
 ) -> None:
-    assert plan(site, wanted, partition=partition).shape.gpus_per_node == gpus
+    assert plan(site, resources, partition=partition).shape.gpus_per_node == gpus
 
 
 def test_gpu_none_requests_a_cpu_job_and_idle_gpus_of_whole_nodes_are_shown_with_their_cost() -> None:
-    shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuMode.NONE)
+    shared = plan("lumi-g", ResourceRequest(ranks=2, cpus_per_rank=4), gpu=GpuMode.NONE)
     assert shared.shape.gpus_per_node == 0
     assert not any("gpu" in line for line in shared.directives)
     assert list(warn_before_submission(shared, "/project")) == []
     (warned,) = warn_before_submission(
-        plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NONE, partition="standard-g"), "/project"
+        plan("lumi-g", ResourceRequest(nodes=1), gpu=GpuMode.NONE, partition="standard-g"), "/project"
     )
     assert "billed: 8 GPUs per node" in warned
     assert "0 of 8 GPUs are used" in warned
@@ -83,19 +85,19 @@ def test_gpu_none_requests_a_cpu_job_and_idle_gpus_of_whole_nodes_are_shown_with
 
 def test_a_header_tells_how_gpus_enter_without_a_runtime_option() -> None:
     for site in ("lumi-g", "dawn"):
-        assert "#   gpu = by /dev: " in plan(site, Wanted(nodes=1)).script
-    assert "#   gpu = none" not in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
+        assert "#   gpu = by /dev: " in plan(site, ResourceRequest(nodes=1)).script
+    assert "#   gpu = none" not in plan("lumi-c", ResourceRequest(ranks=2, cpus_per_rank=1)).script
 
 
 @pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])
 def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ranks(site: str) -> None:
-    planned = plan(site, Wanted(nodes=2, gpus_per_node=4), image=SQUASHFS)
+    planned = plan(site, ResourceRequest(nodes=2, gpus_per_node=4), image=SQUASHFS)
     assert not any(line.startswith("--cpus-per-task") for line in planned.directives)
     assert "--ntasks-per-node=4" in planned.directives
     assert '--cpus-per-task="$argosy_node_cores"' in planned.script
     (warned,) = warn_before_submission(planned, "/project")
     assert "--cpus-per-rank requests more" in warned
-    asked = plan(site, Wanted(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
+    asked = plan(site, ResourceRequest(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
     assert "--cpus-per-task=24" in asked.directives
     assert list(warn_before_submission(asked, "/project")) == []
 
@@ -103,10 +105,10 @@ def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ra
 @pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])
 def test_a_site_with_an_unknown_number_of_gpus_refuses_a_job_without_one(site: str) -> None:
     with pytest.raises(UsageError, match="GPU") as caught:
-        plan(site, Wanted(nodes=2), image=SQUASHFS)
+        plan(site, ResourceRequest(nodes=2), image=SQUASHFS)
     assert "--gpus-per-node" in caught.value.hint
     assert "--gpu none" in caught.value.hint
-    assert plan(site, Wanted(nodes=2), gpu=GpuMode.NONE, image=SQUASHFS).shape.gpus_per_node == 0
+    assert plan(site, ResourceRequest(nodes=2), gpu=GpuMode.NONE, image=SQUASHFS).shape.gpus_per_node == 0
 
 
 def test_a_partition_without_gpus_needs_no_option_for_a_job_without_gpus(tmp_path: Path) -> None:
@@ -116,10 +118,10 @@ def test_a_partition_without_gpus_needs_no_option_for_a_job_without_gpus(tmp_pat
         '[node]\ncores = 64\ngpu_vendor = "nvidia"\n[runtime]\nname = "apptainer"\n'
         '[[partitions]]\nname = "medium"\ngpus = 0\n[[partitions]]\nname = "gpu"\ngpus = 4\n'
     )
-    planned = plan(str(site), Wanted(nodes=2), partition="medium")
+    planned = plan(str(site), ResourceRequest(nodes=2), partition="medium")
     assert planned.shape.gpus_per_node == 0
     assert "--nv" not in planned.script
-    assert plan(str(site), Wanted(nodes=2), partition="gpu").shape.gpus_per_node == 4
+    assert plan(str(site), ResourceRequest(nodes=2), partition="gpu").shape.gpus_per_node == 4
 
 
 def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
@@ -128,7 +130,7 @@ def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
             "/project/images/train.sif",
             ("python", "train.py"),
             site="isambard-ai",
-            wanted=Wanted(nodes=2, gpus_per_node=4),
+            resources=ResourceRequest(nodes=2, gpus_per_node=4),
             options=JobOptions(account="project_1", time="00:15:00"),
             launcher=launcher,
         )
@@ -141,7 +143,7 @@ def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
 
 def test_nodes_with_slingshot_and_no_plugin_give_a_warning() -> None:
     def warned(site: str, nodes: int) -> list[str]:
-        choices = plan(site, Wanted(nodes=nodes, gpus_per_node=8)).choices
+        choices = plan(site, ResourceRequest(nodes=nodes, gpus_per_node=8)).choices
         return [choice.why for choice in choices if choice.key == "network"]
 
     (why,) = warned("frontier", 2)
@@ -175,7 +177,7 @@ def test_a_slice_of_a_gpu_has_its_own_number_of_cores(tmp_path: Path, kind: str,
     site = tmp_path / "mahti.toml"
     site.write_text(SLICES)
     request = LaunchRequest(
-        "/i/train.sif", ("python", "t.py"), site=str(site), wanted=Wanted(gpus_per_node=1), gpu_type=kind
+        "/i/train.sif", ("python", "t.py"), site=str(site), resources=ResourceRequest(gpus_per_node=1), gpu_type=kind
     )
     assert f"--cpus-per-task={cores}" in prepare_launch(request, laptop(), purpose=Purpose.SHOW).directives
 
@@ -185,7 +187,7 @@ def test_a_slice_of_a_gpu_has_its_own_number_of_cores(tmp_path: Path, kind: str,
     [("/dev/shm/a.sif", 2, True), ("/dev/shm/a.sif", 1, False), ("/project/tmp/a.sif", 2, False)],  # noqa: S108
 )
 def test_an_image_in_a_folder_of_each_node_gives_a_warning(image: str, nodes: int, warned: bool) -> None:  # noqa: FBT001 - a case
-    choices = plan("mn5-acc", Wanted(nodes=nodes, gpus_per_node=4), image=image).choices
+    choices = plan("mn5-acc", ResourceRequest(nodes=nodes, gpus_per_node=4), image=image).choices
     assert any("copy the image to a folder" in choice.why for choice in choices) == warned
 
 
@@ -201,7 +203,7 @@ def test_a_launch_on_a_login_node_names_the_site_that_is_missing(tmp_path: Path)
     (tmp_path / "argosy-sites/odd.toml").write_text(profile)
     programs = {"sbatch": "/usr/bin/sbatch"}
     there = make_session(host=make_host(cwd=str(tmp_path), hostname="odd-login", programs=programs))
-    for asked in ({"launcher": "srun"}, {"wanted": Wanted(nodes=2)}):
+    for asked in ({"launcher": "srun"}, {"resources": ResourceRequest(nodes=2)}):
         with pytest.raises(UsageError) as caught:
             prepare_launch(LaunchRequest("/a.sif", ("python", "t.py"), site="local", **asked), there)
         assert caught.value.hint.startswith("add --site odd, or")
@@ -213,16 +215,16 @@ def explained(planned: LaunchPlan) -> dict[str, tuple[str, str, str]]:
 
 @pytest.mark.parametrize("site", ["lumi-g", "lumi-c", "mn5-acc", "nvidia-apptainer"])
 def test_gpu_none_is_explained_as_the_choice_of_the_user_in_each_line_that_follows_from_it(site: str) -> None:
-    rows = explained(plan(site, Wanted(nodes=2), gpu=GpuMode.NONE))
+    rows = explained(plan(site, ResourceRequest(nodes=2), gpu=GpuMode.NONE))
     assert rows["GPUs per node"] == ("0", "option", "--gpu none: the job requests no GPUs")
     assert rows["gpu"] == ("none", "option", "--gpu none: the container gets no GPUs")
     assert rows["ranks per node"][2] == "one per node: the job has no GPUs, and --ranks is not given"
 
 
 def test_a_job_without_gpus_by_default_is_explained_and_one_with_gpus_shows_their_number_once() -> None:
-    rows = explained(plan("lumi-c", Wanted(nodes=2)))
+    rows = explained(plan("lumi-c", ResourceRequest(nodes=2)))
     assert rows["GPUs per node"] == ("0", "default", "no option requests GPUs")
-    rows = explained(plan("lumi-g", Wanted(nodes=2)))
+    rows = explained(plan("lumi-g", ResourceRequest(nodes=2)))
     assert "GPUs per node" not in rows
     assert rows["--gpus-per-node"][2] == (
         "all GPUs of each node, because nodes were requested; for a job without GPUs: --gpu none"
@@ -256,14 +258,14 @@ def test_an_image_needs_the_architecture_of_the_nodes_and_not_that_of_the_login_
 
 
 def test_the_memory_of_a_whole_node_is_not_requested_for_a_part_of_one() -> None:
-    assert "--mem" not in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
-    assert "#SBATCH --mem=224G\n" in plan("lumi-c", Wanted(ranks=128, cpus_per_rank=1)).script
+    assert "--mem" not in plan("lumi-c", ResourceRequest(ranks=2, cpus_per_rank=1)).script
+    assert "#SBATCH --mem=224G\n" in plan("lumi-c", ResourceRequest(ranks=128, cpus_per_rank=1)).script
 
 
 def test_gpus_of_another_vendor_are_refused() -> None:
     with pytest.raises(UsageError, match="--gpu nv is for GPUs that lumi-g does not have"):
-        plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NV)
-    plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.ROCM)
+        plan("lumi-g", ResourceRequest(nodes=1), gpu=GpuMode.NV)
+    plan("lumi-g", ResourceRequest(nodes=1), gpu=GpuMode.ROCM)
 
 
 @pytest.mark.parametrize(
@@ -276,14 +278,19 @@ def test_gpus_of_another_vendor_are_refused() -> None:
     ],
 )
 def test_ranks_that_share_a_gpu_are_doubtful(site: str, ranks: int, said: str) -> None:
-    choices = plan(site, Wanted(nodes=1, ranks=ranks)).choices
+    choices = plan(site, ResourceRequest(nodes=1, ranks=ranks)).choices
     assert [row.why for row in choices if row.key == "--ranks"] == [said] * bool(said)
 
 
 def test_a_port_of_the_user_replaces_the_one_of_the_script() -> None:
     container = ContainerRequest(variables=(Variable("MASTER_PORT", "1234"),))
     request = LaunchRequest(
-        "train.sif", ("python", "x.py"), "lumi-g", Wanted(nodes=2), container=container, options=JobOptions(account="a")
+        "train.sif",
+        ("python", "x.py"),
+        "lumi-g",
+        ResourceRequest(nodes=2),
+        container=container,
+        options=JobOptions(account="a"),
     )
     script = prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
     assert [line.strip() for line in script.splitlines() if "_MASTER_PORT=" in line] == [

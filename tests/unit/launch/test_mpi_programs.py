@@ -11,9 +11,10 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.image_checks import read_program
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.plan import plan_launch
 from argosy.runtimes.container_plan import plan_container
@@ -26,7 +27,7 @@ BOTH = frozenset({"torch", "mpi4py"})
 IMAGE = Image("/shared/mine.sif", ImageKind.SIF, "sha256:0", "amd64", argosy=True, packages=BOTH, complete=True)
 LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
 LOCAL = Site(name="local", title="this machine")
-TWO = Wanted(nodes=2)
+TWO = ResourceRequest(nodes=2)
 HELLO = ("python", "hello.py")
 
 MPI = "from mpi4py import MPI\nprint(MPI.COMM_WORLD.rank)\n"
@@ -38,7 +39,8 @@ def plan(
 ) -> LaunchPlan:
     if text:
         (folder / "hello.py").write_text(text)
-    asked = LaunchRequest(image=image.path, **{"command": HELLO, "site": site.name, "wanted": TWO, **request})
+    asked = LaunchRequest(image=image.path, **{"command": HELLO, "site": site.name, "resources": TWO, **request})
+    asked, site = complete_request(asked, site, host)
     container = plan_container(asked.container, image, host)
     target = choose_target(asked, site, host)
     return plan_launch(LaunchContext(asked, target, container, host, program=read_program(asked, str(folder))))
@@ -147,7 +149,7 @@ def test_an_image_with_mpi4py_is_noted_if_the_program_may_use_it(
 @pytest.mark.parametrize(
     ("text", "request_"),
     [
-        (MPI, {"wanted": Wanted(nodes=1)}),
+        (MPI, {"resources": ResourceRequest(nodes=1)}),
         (TORCH, {}),
         ("import torch\n", {}),
         ("import jax\n", {}),
@@ -179,13 +181,13 @@ def test_on_a_machine_without_slurm_several_ranks_of_mpi_are_refused_with_the_co
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UsageError, match="each of the 4 ranks would run the whole program alone") as caught:
-        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4))
+        plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(ranks=4))
     assert "hello.py imports mpi4py" in caught.value.evidence
     assert "--ranks 1 -- mpirun -n 4 python hello.py" in caught.value.hint
     assert "--launcher none" in caught.value.hint
-    assert plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="none").script
-    assert plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=1)).script
-    found = plan(tmp_path, site=LOCAL, wanted=Wanted(ranks=2), command=("pyfr", "run", "a mesh"))
+    assert plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(ranks=4), launcher="none").script
+    assert plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(ranks=1)).script
+    found = plan(tmp_path, site=LOCAL, resources=ResourceRequest(ranks=2), command=("pyfr", "run", "a mesh"))
     (note,) = (note for note in plan_notes(found.choices) if "launcher" in note)
     assert "--ranks 1 -- mpirun -n 2 pyfr run 'a mesh'" in note
 
@@ -200,14 +202,14 @@ def test_a_runtime_without_the_hosts_mpi_is_not_sent_back_to_torchrun(tmp_path: 
 
 def test_mpi_asked_on_a_machine_without_slurm_is_refused_with_the_command_that_works(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the mpi launcher needs Slurm") as caught:
-        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="mpi")
+        plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(ranks=4), launcher="mpi")
     assert "--ranks 1 -- mpirun -n 4 python hello.py" in caught.value.hint
     assert "torchrun" not in caught.value.hint
     with pytest.raises(UsageError, match="the mpi launcher needs Slurm") as caught:
-        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(), launcher="mpi")
+        plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(), launcher="mpi")
     assert "mpirun -n N python hello.py" in caught.value.hint
     with pytest.raises(UsageError, match="the srun launcher needs Slurm") as caught:
-        plan(tmp_path, MPI, site=LOCAL, wanted=Wanted(ranks=4), launcher="srun")
+        plan(tmp_path, MPI, site=LOCAL, resources=ResourceRequest(ranks=4), launcher="srun")
     assert "torchrun or none" in caught.value.hint
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from argosy.core.model import Bind, Choice, ContainerRequest
 from argosy.core.records import replace
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch import notes
 from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import missing_paths, warn_before_submission
 
 
 def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
-    plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
+    plan = LaunchPlan("t", "s", "slurm", "i", "", JobShape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
     assert [*warn_before_submission(plan, "/run/me")] == [
         "nodes may not see /run/me, which is local to each machine: start from a shared folder"
     ]
@@ -31,7 +31,7 @@ def test_an_image_and_a_program_in_a_local_folder_are_warned_of(
     (tmp_path / "train.py").touch()
     monkeypatch.setattr(notes, "OF_A_NODE", (str(tmp_path),))
     command = ("python", f"{tmp_path}/train.py", f"{tmp_path}/made-by-the-job", "/etc/hostname")
-    shape = Shape(1, 1, 0, 1)
+    shape = JobShape(1, 1, 0, 1)
     plan = LaunchPlan("t", "s", "slurm", f"{tmp_path}/x.sif", "", shape, "", (), (), command, output="/home/x.out")
     assert [*warn_before_submission(plan, "/home")] == [
         f"nodes may not see {path}, which is local to each machine: use a shared folder"

@@ -26,7 +26,7 @@ from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import launch_interactive, plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.option_checks import UNUSED, doubtful_choices, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request
@@ -64,11 +64,11 @@ QUEUES = Site(
 
 def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": ("python", "t.py"), "site": site.name, **request})
-    asked = complete_request(asked, site, host)
-    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
-    there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
+    asked, site = complete_request(asked, site, host)
+    target = choose_target(asked, site, host)
+    there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(target.shape.gpus_per_node)))
     container = plan_container(asked.container, image, there)
-    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
+    return plan_launch(LaunchContext(asked, target, container, there))
 
 
 # Advice and options of the site
@@ -103,16 +103,16 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
 def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_commands() -> None:
     option = SiteOption(to="srun-always", word="--gres=none", why="steps get no GPUs", source="https://e.org")
     there = msgspec.structs.replace(LAB, options=(option,))
-    made = plan(there, stage_to="/local", wanted=Wanted(nodes=2))
+    made = plan(there, stage_to="/local", resources=ResourceRequest(nodes=2))
     assert "argosy_step_options=--gres=none" in made.script
     assert made.step_options == ("--gres=none",)
-    assert "argosy_step_options=" not in plan(stage_to="/local", wanted=Wanted(nodes=2)).script
+    assert "argosy_step_options=" not in plan(stage_to="/local", resources=ResourceRequest(nodes=2)).script
 
 
 def test_a_test_of_each_node_is_not_told_to_start_a_rank_per_gpu() -> None:
     node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
-    there, wanted = msgspec.structs.replace(LAB, node=node), Wanted(nodes=2, ranks=2, gpus_per_node=4)
-    usual: dict[str, Any] = {"wanted": wanted, "why_gpus": "the default", "launcher": "none"}
+    there, resources = msgspec.structs.replace(LAB, node=node), ResourceRequest(nodes=2, ranks=2)
+    usual: dict[str, Any] = {"resources": resources, "launcher": "none"}
     assert any("a rank per GPU" in line for line in doubtful_choices(plan(there, **usual).choices))
     assert not [*doubtful_choices(plan(there, **usual, independent_ranks=True).choices)]
 
@@ -122,29 +122,32 @@ def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them(
     partitions = (Partition(name="gpu", choose=True), Partition(name="hopper", gpus=8))
     there = msgspec.structs.replace(LAB, node=node, partitions=partitions)
     with pytest.raises(UsageError) as caught:
-        plan(there, wanted=Wanted(nodes=2, gpus_per_node=8))
+        plan(there, resources=ResourceRequest(nodes=2, gpus_per_node=8))
     assert caught.value.hint == "use --partition hopper, or more nodes: --nodes 4 --gpus-per-node 4"
     asked = JobOptions(partition="hopper")
-    assert "--gpus-per-node=8" in plan(there, wanted=Wanted(nodes=2, gpus_per_node=8), options=asked).directives
+    assert (
+        "--gpus-per-node=8"
+        in plan(there, resources=ResourceRequest(nodes=2, gpus_per_node=8), options=asked).directives
+    )
     with pytest.raises(UsageError) as caught:
-        plan(there, wanted=Wanted(nodes=2, gpus_per_node=16))
+        plan(there, resources=ResourceRequest(nodes=2, gpus_per_node=16))
     assert caught.value.hint == "use more nodes: --nodes 8 --gpus-per-node 4"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "devices", "hint"),
+    ("resources", "devices", "hint"),
     [
-        (Wanted(gpus=8, ranks=8), 1, "--nodes 2 --gpus-per-node 4 --ranks-per-node 4"),
-        (Wanted(nodes=2, gpus_per_node=8, ranks=16), 1, "--nodes 4 --gpus-per-node 4 --ranks-per-node 4"),
-        (Wanted(gpus=8, ranks=16), 2, "--nodes 2 --gpus-per-node 4 --ranks-per-node 8"),
-        (Wanted(gpus=8, ranks=1), 1, "--nodes 2 --gpus-per-node 4"),
-        (Wanted(gpus=8), 1, "--nodes 2 --gpus-per-node 4"),
+        (ResourceRequest(gpus=8, ranks=8), 1, "--nodes 2 --gpus-per-node 4 --ranks-per-node 4"),
+        (ResourceRequest(nodes=2, gpus_per_node=8, ranks=16), 1, "--nodes 4 --gpus-per-node 4 --ranks-per-node 4"),
+        (ResourceRequest(gpus=8, ranks=16), 2, "--nodes 2 --gpus-per-node 4 --ranks-per-node 8"),
+        (ResourceRequest(gpus=8, ranks=1), 1, "--nodes 2 --gpus-per-node 4"),
+        (ResourceRequest(gpus=8), 1, "--nodes 2 --gpus-per-node 4"),
     ],
 )
-def test_more_nodes_with_fewer_gpus_keep_a_rank_per_gpu(wanted: Wanted, devices: int, hint: str) -> None:
+def test_more_nodes_with_fewer_gpus_keep_a_rank_per_gpu(resources: ResourceRequest, devices: int, hint: str) -> None:
     node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia", devices_per_gpu=devices)
     with pytest.raises(UsageError) as caught:
-        plan(msgspec.structs.replace(LAB, node=node), wanted=wanted)
+        plan(msgspec.structs.replace(LAB, node=node), resources=resources)
     assert caught.value.hint == f"use more nodes: {hint}"
 
 
@@ -205,7 +208,7 @@ def test_the_trade_off_of_an_elastic_job_is_explained() -> None:
     [
         ({"elastic": "4:2"}, "--elastic 2:4"),
         ({"elastic": "two"}, "invalid range of nodes"),
-        ({"elastic": "1:2", "wanted": Wanted(nodes=3)}, "--nodes 3, --elastic 1:2"),
+        ({"elastic": "1:2", "resources": ResourceRequest(nodes=3)}, "--nodes 3, --elastic 1:2"),
         ({"elastic": "1:2", "launcher": "srun"}, "needs the torchrun launcher"),
         ({"label": True, "logs": "/l"}, "--log-dir"),
         ({"gpu_type": "a b"}, "invalid GPU type"),
@@ -229,8 +232,8 @@ def test_requests_for_a_cluster_are_refused_without_one(asked: dict[str, Any]) -
 
 
 def test_labels_are_sruns_own_and_torchruns_in_the_same_form() -> None:
-    assert "--label" in plan(launcher="srun", label=True, wanted=Wanted(ranks=2)).script
-    script = plan(label=True, wanted=Wanted(ranks=2)).script
+    assert "--label" in plan(launcher="srun", label=True, resources=ResourceRequest(ranks=2)).script
+    script = plan(label=True, resources=ResourceRequest(ranks=2)).script
     assert "srun --label" not in script
     assert "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='${rank}: '" in script
     assert "--tee 3" in script
@@ -247,7 +250,7 @@ def test_a_gpu_type_is_requested_by_the_sites_name(option: str, words: str) -> N
         node=Node(gpus=4, gpu_vendor="nvidia"),
         slurm=Slurm(gpu_option=option),  # type: ignore[arg-type]  # one of its words
     )
-    assert words in plan(site, gpu_type="a100", wanted=Wanted(gpus=2)).directives
+    assert words in plan(site, gpu_type="a100", resources=ResourceRequest(gpus=2)).directives
 
 
 def test_a_staged_image_is_known_by_its_digest_and_goes_with_the_job() -> None:
@@ -334,34 +337,34 @@ def smoke(site: Site = QUEUES, **request: Any) -> LaunchRequest:
 
 def test_a_smoke_run_takes_two_nodes_for_three_minutes_in_the_test_partition() -> None:
     asked = smoke(
-        wanted=Wanted(nodes=8, ranks=32, cpus_per_rank=7),
+        resources=ResourceRequest(nodes=8, ranks=32, cpus_per_rank=7),
         options=JobOptions(time="1-0", array="0-9", account="a"),
         restarts=3,
         checkpoint="/c-%a",
     )
-    assert asked.wanted == Wanted(nodes=2, ranks=8, cpus_per_rank=7)
+    assert asked.resources == ResourceRequest(nodes=2, ranks=8, cpus_per_rank=7)
     assert asked.options == JobOptions(time="00:03:00", partition="dev", account="a")
     assert (asked.restarts, asked.checkpoint, asked.smoke) == (0, "", True)
 
 
 def test_a_smoke_run_of_one_node_stays_one() -> None:
-    assert smoke(wanted=Wanted(gpus=4)).wanted == Wanted(nodes=1, gpus=4)
+    assert smoke(resources=ResourceRequest(gpus=4)).resources == ResourceRequest(nodes=1, gpus=4)
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"wanted": Wanted(nodes=4, ranks=3)}, "cannot distribute 3 ranks evenly over 4 nodes"),
-        ({"wanted": Wanted(nodes=4, ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
-        ({"wanted": Wanted(nodes=4, gpus=6)}, "cannot distribute 6 GPUs evenly over 4 nodes"),
-        ({"wanted": Wanted(nodes=4, gpus=5, gpus_per_node=1)}, "--gpus contradicts --gpus-per-node"),
-        ({"wanted": Wanted(nodes=4, ranks=-4)}, "--ranks cannot be negative"),
+        ({"resources": ResourceRequest(nodes=4, ranks=3)}, "cannot distribute 3 ranks evenly over 4 nodes"),
+        ({"resources": ResourceRequest(nodes=4, ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+        ({"resources": ResourceRequest(nodes=4, gpus=6)}, "cannot distribute 6 GPUs evenly over 4 nodes"),
+        ({"resources": ResourceRequest(nodes=4, gpus=5, gpus_per_node=1)}, "--gpus contradicts --gpus-per-node"),
+        ({"resources": ResourceRequest(nodes=4, ranks=-4)}, "--ranks cannot be negative"),
         ({"restarts": 3}, "--resume needs --checkpoint"),
         ({"checkpoint": "/c"}, "--checkpoint needs --resume"),
         ({"restarts": 3, "checkpoint": "/c", "options": JobOptions(time="1")}, "leaves no time to compute"),
         ({"elastic": "4:2"}, "invalid range of nodes"),
-        ({"elastic": "2:4", "wanted": Wanted(nodes=3)}, "--nodes contradicts --elastic"),
-        ({"elastic": "2:4", "wanted": Wanted(ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
+        ({"elastic": "2:4", "resources": ResourceRequest(nodes=3)}, "--nodes contradicts --elastic"),
+        ({"elastic": "2:4", "resources": ResourceRequest(ranks=6)}, "cannot distribute 6 ranks evenly over 4 nodes"),
     ],
 )
 def test_a_smoke_run_is_refused_for_what_its_job_would_be_refused_for(asked: dict[str, Any], says: str) -> None:
@@ -375,7 +378,7 @@ def test_a_smoke_run_is_refused_for_what_its_job_would_be_refused_for(asked: dic
 
 
 def test_a_smoke_run_of_an_elastic_job_has_as_many_ranks_on_each_node() -> None:
-    shape = plan(smoke=True, elastic="2:4", wanted=Wanted(ranks=8)).shape
+    shape = plan(smoke=True, elastic="2:4", resources=ResourceRequest(ranks=8)).shape
     assert (shape.nodes, shape.ranks_per_node) == (2, 2)
 
 
@@ -418,14 +421,14 @@ def project(tmp_path: Path) -> Project:
 def test_a_job_of_the_project_file_is_a_whole_launch(project: Project) -> None:
     request = make_request(with_job(project, "train", {}), HOST)
     assert request.image == str(project.folder / "digits.sif")
-    assert (request.command, request.wanted.nodes, request.restarts) == (("python", "t.py"), 4, 10)
+    assert (request.command, request.resources.nodes, request.restarts) == (("python", "t.py"), 4, 10)
     assert (request.site, request.options.account, request.before) == ("lab.toml", "p1", ("fetch",))
     assert [(v.name, v.value) for v in request.container.variables] == [("B", "x y")]
 
 
 def test_each_value_has_its_line_and_an_option_wins(project: Project) -> None:
     request = make_request(with_job(project, "train", {"nodes": 2, "bind": ("/more",), "env": ("B=z",)}), HOST)
-    assert request.wanted.nodes == 2
+    assert request.resources.nodes == 2
     assert request.given["account"] == ("p1", "argosy.toml:5")
     assert request.given["command"] == ("python t.py", "argosy.toml:8")
     assert "nodes" not in request.given
@@ -460,7 +463,7 @@ def test_a_job_without_gpus_overrides_the_gpus_of_the_project_file(tmp_path: Pat
     project, options = read_project(file), {"gpu": "none"}
     given = with_job(project, name, options) if name else with_defaults(project, {"command": ("id",), **options})
     request = make_request(given, HOST)
-    assert (request.wanted.gpus_per_node, request.gpu_type, request.container.gpu) == (0, "", "none")
+    assert (request.resources.gpus_per_node, request.gpu_type, request.container.gpu) == (0, "", "none")
 
 
 def test_an_unknown_job_is_refused_with_the_nearest(project: Project) -> None:
@@ -502,7 +505,7 @@ def test_a_shell_that_slurm_refuses_is_explained_as_a_job_is(tmp_path: Path, sai
     profile = tmp_path / "lab.toml"
     profile.write_text('name = "lab"\ntitle = "lab"\nscheduler = "slurm"\n')
     session = make_session(tmp_path, HOST, FakeRunner([(("salloc",), Reply(1, "", said))]))
-    request = LaunchRequest("bare:", ("id",), str(profile), Wanted(nodes=9))
+    request = LaunchRequest("bare:", ("id",), str(profile), ResourceRequest(nodes=9))
     if hint is None:
         assert launch_interactive(request, session).code == 1
         return
@@ -615,7 +618,7 @@ def test_copies_of_a_command_on_one_machine_are_numbered_and_may_have_a_file_eac
     host = replace(HOST, programs={"env": "/usr/bin/env"}, cwd=str(tmp_path))
     command = ("sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $1"', "x", "a  b")
     bare = Image("", ImageKind.HOST, "", "")
-    made = plan(HERE, bare, host, command=command, wanted=Wanted(ranks=2), logs=str(tmp_path / "logs"))
+    made = plan(HERE, bare, host, command=command, resources=ResourceRequest(ranks=2), logs=str(tmp_path / "logs"))
     subprocess.run(("/bin/sh", "-c", made.script), check=True)
     said = [(tmp_path / f"logs/run/rank-{rank}.log").read_text() for rank in range(2)]
     assert said == ["0 0 2 2 a  b\n", "1 1 2 2 a  b\n"]
@@ -623,10 +626,10 @@ def test_copies_of_a_command_on_one_machine_are_numbered_and_may_have_a_file_eac
 
 
 def test_lines_of_copies_that_no_launcher_starts_are_not_labelled() -> None:
-    plan(HERE, wanted=Wanted(ranks=2), label=True)
-    plan(HERE, launcher="none", wanted=Wanted(ranks=1), label=True)
+    plan(HERE, resources=ResourceRequest(ranks=2), label=True)
+    plan(HERE, launcher="none", resources=ResourceRequest(ranks=1), label=True)
     with pytest.raises(UsageError, match="--label needs a launcher"):
-        plan(HERE, launcher="none", wanted=Wanted(ranks=2), label=True)
+        plan(HERE, launcher="none", resources=ResourceRequest(ranks=2), label=True)
 
 
 @pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage_to", "mode"])
@@ -761,7 +764,7 @@ def test_a_program_with_an_odd_or_endless_name_names_a_job_that_slurm_takes() ->
 
 
 def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
-    made = plan(GPUS, options=JobOptions(account="a", time="5"), wanted=Wanted(nodes=2, gpus_per_node=4))
+    made = plan(GPUS, options=JobOptions(account="a", time="5"), resources=ResourceRequest(nodes=2, gpus_per_node=4))
     session = make_session(tmp_path)
     folder = tmp_path / "runs/1"
     write_record(made, folder, session)
@@ -800,11 +803,15 @@ def test_a_record_of_another_version_is_refused_in_plain_words(tmp_path: Path) -
 def test_more_cores_than_a_node_has_are_refused_with_hardware_threads(arch: str, most: int) -> None:
     site = msgspec.structs.replace(LAB, node=msgspec.structs.replace(LAB.node, arch=arch))
     with pytest.raises(UsageError, match=rf"a node of lab has 8 cores, on which 2 ranks with {most + 1} cores each"):
-        plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most + 1))
-    plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most))
-    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.key == "cores-per-rank"]
+        plan(site, resources=ResourceRequest(ranks=2, cpus_per_rank=most + 1))
+    plan(site, resources=ResourceRequest(ranks=2, cpus_per_rank=most))
+    (row,) = [
+        row for row in plan(resources=ResourceRequest(ranks=2, cpus_per_rank=8)).choices if row.key == "cores-per-rank"
+    ]
     assert "more than its 8 cores" in row.why
-    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=4)).choices if row.key == "cores-per-rank"]
+    (row,) = [
+        row for row in plan(resources=ResourceRequest(ranks=2, cpus_per_rank=4)).choices if row.key == "cores-per-rank"
+    ]
     assert row.why == "requested"
 
 
@@ -839,8 +846,8 @@ def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account()
     assert (made.shape.nodes, made.shape.gpus_per_node, made.shape.ranks) == (2, 4, 8)
     assert {row.source for row in made.choices if row.key in {"nodes", "GPUs per node"}} == {"job 7"}
     assert not [word for word in made.directives if word.startswith(("--mem", "--time", "--account"))]
-    assert made.shape == inside(wanted=Wanted(nodes=2, gpus=8)).shape
-    assert inside(wanted=Wanted(ranks=2)).shape.ranks == 2
+    assert made.shape == inside(resources=ResourceRequest(nodes=2, gpus=8)).shape
+    assert inside(resources=ResourceRequest(ranks=2)).shape.ranks == 2
     assert inside(environment=INSIDE | {"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_NODE": "a100:2"}).shape.ranks == 4
 
 
@@ -848,12 +855,14 @@ def test_a_number_of_an_allocation_that_is_too_long_is_no_number() -> None:
     assert inside(environment=INSIDE | {"SLURM_JOB_NUM_NODES": "9" * 5000}).shape.nodes == 1
 
 
-@pytest.mark.parametrize("wanted", [Wanted(nodes=1), Wanted(gpus_per_node=2), Wanted(gpus=4)])
-def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wanted) -> None:
+@pytest.mark.parametrize(
+    "resources", [ResourceRequest(nodes=1), ResourceRequest(gpus_per_node=2), ResourceRequest(gpus=4)]
+)
+def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(resources: ResourceRequest) -> None:
     with pytest.raises(UsageError, match="contradicts the allocation"):
-        inside(wanted=wanted)
-    (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(wanted, name)]
-    made = inside(wanted=wanted, given={name: ("1", "argosy.toml:3")})
+        inside(resources=resources)
+    (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(resources, name)]
+    made = inside(resources=resources, given={name: ("1", "argosy.toml:3")})
     assert made.shape == inside().shape
     (row,) = [row for row in made.choices if row.key == f"--{name.replace('_', '-')}"]
     assert (row.value, row.source) == ("1", "argosy.toml:3")
@@ -868,13 +877,13 @@ def test_steps_of_several_components_need_their_node_list() -> None:
 def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> None:
     few = {**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "32,12(x2)"}
     assert [inside(environment=each).shape.cpus_per_rank for each in (INSIDE, few)] == [16, 3]
-    assert inside(environment=few, wanted=Wanted(cpus_per_rank=2)).shape.cpus_per_rank == 2
+    assert inside(environment=few, resources=ResourceRequest(cpus_per_rank=2)).shape.cpus_per_rank == 2
     for cores, expected in (("2", 2), ("9", 3)):
         given = {"cpus_per_rank": (cores, "argosy.toml:3")}
-        made = inside(environment=few, wanted=Wanted(cpus_per_rank=int(cores)), given=given)
+        made = inside(environment=few, resources=ResourceRequest(cpus_per_rank=int(cores)), given=given)
         assert made.shape.cpus_per_rank == expected
     with pytest.raises(UsageError, match="fewer cores than --cpus-per-rank") as caught:
-        inside(environment=few, wanted=Wanted(cpus_per_rank=4))
+        inside(environment=few, resources=ResourceRequest(cpus_per_rank=4))
     assert caught.value.evidence == "4 ranks on a node with 4 each; the node has 12"
     with pytest.raises(UsageError, match="fewer cores than ranks") as caught:
         inside(environment={**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "1(x2)"})
@@ -944,7 +953,7 @@ def test_the_record_has_the_program_and_the_command_line_that_was_typed(tmp_path
 # One container per node or per rank
 
 
-SRUN: Mapping[str, Any] = {"launcher": "srun", "wanted": Wanted(nodes=2, ranks=4)}
+SRUN: Mapping[str, Any] = {"launcher": "srun", "resources": ResourceRequest(nodes=2, ranks=4)}
 EACH_ITS_GPU = msgspec.structs.replace(LAB, options=(SiteOption(to="srun", word="--gpus-per-task=1"),))
 
 
@@ -1020,14 +1029,14 @@ def test_the_programs_own_python_starts_the_ranks() -> None:
 
 def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -> None:
     with pytest.raises(UsageError, match="--nodes 2 needs a site with Slurm") as refused:
-        plan(HERE, wanted=Wanted(nodes=2))
+        plan(HERE, resources=ResourceRequest(nodes=2))
     assert f"the site is '{HERE.name}'" in refused.value.evidence
     assert "--site" in refused.value.hint
     with pytest.raises(UsageError) as refused:
-        plan(HERE, wanted=Wanted(nodes=2), host=make_host("apptainer", "sbatch"))
+        plan(HERE, resources=ResourceRequest(nodes=2), host=make_host("apptainer", "sbatch"))
     assert "argosy sites new NAME --on-node" in refused.value.hint
     with pytest.raises(UsageError) as refused:
-        plan(HERE, wanted=Wanted(nodes=2), given={"site": ("local", "argosy.toml:9")})
+        plan(HERE, resources=ResourceRequest(nodes=2), given={"site": ("local", "argosy.toml:9")})
     assert f"the site is '{HERE.name}' (argosy.toml:9), which" in refused.value.evidence
 
 

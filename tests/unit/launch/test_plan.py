@@ -23,7 +23,8 @@ from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
+from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, choose_target, refuse_memory
 from argosy.launch.launchers.launcher import (
     BIND,
@@ -42,7 +43,7 @@ from argosy.launch.launchers.launcher import (
     srun,
     torchrun,
 )
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.shape import choose_job_shape
@@ -77,10 +78,11 @@ COMMAND = ("python", "train.py", "--epochs", "20")
 
 def plan(site: Site = LAB, host: Host = HOST, image: Image = IMAGE, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": COMMAND, "site": site.name, **request})
-    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus // max(1, asked.wanted.nodes)
-    there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(gpus)))
+    asked, site = complete_request(asked, site, host)
+    target = choose_target(asked, site, host)
+    there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(target.shape.gpus_per_node)))
     container = plan_container(asked.container, image, there)
-    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
+    return plan_launch(LaunchContext(asked, target, container, there))
 
 
 def directives(script: str) -> list[str]:
@@ -91,36 +93,36 @@ def directives(script: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "site", "shape"),
+    ("resources", "site", "shape"),
     [
-        (Wanted(), LAB, Shape(1, 1, 0, 1)),
-        (Wanted(nodes=2, ranks=4, cpus_per_rank=2), LAB, Shape(2, 2, 0, 2)),
-        (Wanted(nodes=2, gpus_per_node=8), FULL, Shape(2, 8, 8, 7)),
-        (Wanted(nodes=2, gpus=16), FULL, Shape(2, 8, 8, 7)),
-        (Wanted(nodes=2, gpus=16, gpus_per_node=8), FULL, Shape(2, 8, 8, 7)),
-        (Wanted(gpus=2, ranks=1, cpus_per_rank=3), FULL, Shape(1, 1, 2, 3)),
+        (ResourceRequest(), LAB, JobShape(1, 1, 0, 1)),
+        (ResourceRequest(nodes=2, ranks=4, cpus_per_rank=2), LAB, JobShape(2, 2, 0, 2)),
+        (ResourceRequest(nodes=2, gpus_per_node=8), FULL, JobShape(2, 8, 8, 7)),
+        (ResourceRequest(nodes=2, gpus=16), FULL, JobShape(2, 8, 8, 7)),
+        (ResourceRequest(nodes=2, gpus=16, gpus_per_node=8), FULL, JobShape(2, 8, 8, 7)),
+        (ResourceRequest(gpus=2, ranks=1, cpus_per_rank=3), FULL, JobShape(1, 1, 2, 3)),
     ],
 )
-def test_the_options_of_the_field_give_the_shape(wanted: Wanted, site: Site, shape: Shape) -> None:
-    found, choices = choose_job_shape(wanted, site)
+def test_the_options_of_the_field_give_the_shape(resources: ResourceRequest, site: Site, shape: JobShape) -> None:
+    found, choices = choose_job_shape(resources, site)
     assert found == shape
     assert all(choice.why for choice in choices)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "numbers"),
+    ("resources", "numbers"),
     [
-        (Wanted(nodes=-1), ("-1",)),
-        (Wanted(nodes=2, ranks=3), ("3", "2", "remainder of 1")),
-        (Wanted(nodes=2, gpus=3), ("3", "2", "remainder of 1")),
-        (Wanted(nodes=2, gpus=8, gpus_per_node=8), ("--gpus 8", "--gpus-per-node 8", "2 node")),
-        (Wanted(gpus_per_node=9), ("8", "9")),
-        (Wanted(nodes=2, gpus_per_node=12), ("--nodes 3",)),
+        (ResourceRequest(nodes=-1), ("-1",)),
+        (ResourceRequest(nodes=2, ranks=3), ("3", "2", "remainder of 1")),
+        (ResourceRequest(nodes=2, gpus=3), ("3", "2", "remainder of 1")),
+        (ResourceRequest(nodes=2, gpus=8, gpus_per_node=8), ("--gpus 8", "--gpus-per-node 8", "2 node")),
+        (ResourceRequest(gpus_per_node=9), ("8", "9")),
+        (ResourceRequest(nodes=2, gpus_per_node=12), ("--nodes 3",)),
     ],
 )
-def test_impossible_numbers_are_refused_with_the_numbers(wanted: Wanted, numbers: tuple[str, ...]) -> None:
+def test_impossible_numbers_are_refused_with_the_numbers(resources: ResourceRequest, numbers: tuple[str, ...]) -> None:
     with pytest.raises(ArgosyError) as refused:
-        choose_job_shape(wanted, FULL)
+        choose_job_shape(resources, FULL)
     assert refused.value.code == 2
     for number in numbers:
         assert number in str(refused.value)
@@ -128,32 +130,38 @@ def test_impossible_numbers_are_refused_with_the_numbers(wanted: Wanted, numbers
 
 def test_each_rank_has_a_core_if_there_are_more_ranks_than_cores_per_gpu() -> None:
     site = msgspec.structs.replace(LAB, node=Node(cores=8, gpus=2), slurm=Slurm(cpus_per_gpu=2))
-    assert choose_job_shape(Wanted(gpus_per_node=1, ranks=4), site)[0] == Shape(1, 4, 1, 1)
+    assert choose_job_shape(ResourceRequest(gpus_per_node=1, ranks=4), site)[0] == JobShape(1, 4, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "warns"),
-    [(Wanted(nodes=2), True), (Wanted(nodes=2, cpus_per_rank=1), False), (Wanted(nodes=1), False)],
+    ("resources", "warns"),
+    [
+        (ResourceRequest(nodes=2), True),
+        (ResourceRequest(nodes=2, cpus_per_rank=1), False),
+        (ResourceRequest(nodes=1), False),
+    ],
 )
-def test_a_core_on_each_of_several_nodes_is_a_warning(wanted: Wanted, *, warns: bool) -> None:
+def test_a_core_on_each_of_several_nodes_is_a_warning(resources: ResourceRequest, *, warns: bool) -> None:
     site = replace(LAB, node=replace(LAB.node, gpus=0, cores=56))
-    cores = choose_job_shape(wanted, site)[1][-1]
+    cores = choose_job_shape(resources, site)[1][-1]
     assert (cores.mark is Mark.DOUBTFUL) is warns
     assert ("of the 56 cores of a node" in cores.why) is warns
 
 
 @pytest.mark.parametrize(
-    ("wanted", "note"),
+    ("resources", "note"),
     [
-        (Wanted(ranks=9, cpus_per_rank=1), "; 9 on a node are more than its 8 cores"),
-        (Wanted(ranks=9), "; 9 on a node are more than its 8 cores"),
-        (Wanted(ranks=8, cpus_per_rank=1), ""),
+        (ResourceRequest(ranks=9, cpus_per_rank=1), "; 9 on a node are more than its 8 cores"),
+        (ResourceRequest(ranks=9), "; 9 on a node are more than its 8 cores"),
+        (ResourceRequest(ranks=8, cpus_per_rank=1), ""),
     ],
 )
-def test_more_ranks_than_cores_are_a_warning_if_their_cores_were_requested(wanted: Wanted, note: str) -> None:
-    cores = choose_job_shape(wanted, LAB)[1][-1]
+def test_more_ranks_than_cores_are_a_warning_if_their_cores_were_requested(
+    resources: ResourceRequest, note: str
+) -> None:
+    cores = choose_job_shape(resources, LAB)[1][-1]
     assert note in cores.why
-    assert (cores.mark is Mark.DOUBTFUL) is bool(note and wanted.cpus_per_rank)
+    assert (cores.mark is Mark.DOUBTFUL) is bool(note and resources.cpus_per_rank)
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "none"])
@@ -161,9 +169,9 @@ def test_ranks_without_gpus_share_the_cores_of_whole_nodes(launcher: str) -> Non
     whole = replace(LAB, slurm=Slurm(whole_nodes=True))
     parts = replace(LAB, partitions=(Partition(name="all", whole_nodes=True),))
     jobs = (
-        plan(whole, wanted=Wanted(ranks=2), launcher=launcher),
-        plan(parts, wanted=Wanted(ranks=2), launcher=launcher, options=JobOptions(partition="all")),
-        plan(LAB, wanted=Wanted(ranks=2), launcher=launcher, options=JobOptions(exclusive=True)),
+        plan(whole, resources=ResourceRequest(ranks=2), launcher=launcher),
+        plan(parts, resources=ResourceRequest(ranks=2), launcher=launcher, options=JobOptions(partition="all")),
+        plan(LAB, resources=ResourceRequest(ranks=2), launcher=launcher, options=JobOptions(exclusive=True)),
     )
     for job in jobs:
         assert "    share_cores  # sets argosy_node_cores, argosy_cores_per_rank\n" in job.script
@@ -174,7 +182,7 @@ def test_ranks_without_gpus_share_the_cores_of_whole_nodes(launcher: str) -> Non
 
 
 def test_cores_that_were_requested_on_whole_nodes_are_kept() -> None:
-    job = plan(replace(LAB, slurm=Slurm(whole_nodes=True)), wanted=Wanted(ranks=2, cpus_per_rank=3))
+    job = plan(replace(LAB, slurm=Slurm(whole_nodes=True)), resources=ResourceRequest(ranks=2, cpus_per_rank=3))
     assert "--cpus-per-task=6" in directives(job.script)
 
 
@@ -200,9 +208,9 @@ def test_ranks_share_the_cores_of_the_smallest_node(allocated: str, of_task: str
 
 def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
-    by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
+    by_rank = plan(site, launcher="srun", container_per="rank", resources=ResourceRequest(ranks=2)).script
     assert '--cpus-per-task="$argosy_cores_per_rank"' in by_rank
-    by_node = plan(site, wanted=Wanted(ranks=2)).script
+    by_node = plan(site, resources=ResourceRequest(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_node_cores}"' in by_node
 
 
@@ -225,7 +233,7 @@ def test_a_script_reports_an_allocation_with_too_few_cores(
     for name, text in {"srun": "exit 9", "scontrol": "echo n1; echo n2"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    script = plan(launcher=launcher, wanted=Wanted(nodes=2, ranks=4, cpus_per_rank=7)).script
+    script = plan(launcher=launcher, resources=ResourceRequest(nodes=2, ranks=4, cpus_per_rank=7)).script
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2"}
     environment |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURMD_NODENAME": "n1"}
     there = {"SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_CPUS_PER_TASK": each}
@@ -237,14 +245,14 @@ def test_a_script_reports_an_allocation_with_too_few_cores(
 
 @given(st.integers(1, 64), st.integers(1, 16))
 def test_ranks_are_nodes_times_ranks_per_node(nodes: int, each: int) -> None:
-    shape, _ = choose_job_shape(Wanted(nodes=nodes, ranks=nodes * each), LAB)
+    shape, _ = choose_job_shape(ResourceRequest(nodes=nodes, ranks=nodes * each), LAB)
     assert (shape.nodes, shape.ranks_per_node, shape.ranks) == (nodes, each, nodes * each)
 
 
 @pytest.mark.parametrize(("slurm", "threads"), [(Slurm(), "=3"), (Slurm(cpus_option=False), "")])
 def test_a_second_command_in_a_job_counts_no_cores_which_its_script_does_not_know(slurm: Slurm, threads: str) -> None:
-    wanted = Wanted(ranks=2, cpus_per_rank=3 if threads else 0)
-    attach = plan(msgspec.structs.replace(LAB, slurm=slurm), wanted=wanted).attach
+    resources = ResourceRequest(ranks=2, cpus_per_rank=3 if threads else 0)
+    attach = plan(msgspec.structs.replace(LAB, slurm=slurm), resources=resources).attach
     assert re.findall(r"OMP_NUM_THREADS(\S*)", attach) == ([threads] if threads else [])
 
 
@@ -292,7 +300,9 @@ def test_an_invalid_list_of_cores_is_refused(text: str) -> None:
 
 
 def test_full_nodes_are_bound_and_requested_as_whole_nodes() -> None:
-    script = plan(FULL, wanted=Wanted(nodes=2, gpus_per_node=8), launcher="srun", container_per="rank").script
+    script = plan(
+        FULL, resources=ResourceRequest(nodes=2, gpus_per_node=8), launcher="srun", container_per="rank"
+    ).script
     assert "--exclusive" in directives(script)
     assert "--cpus-per-task=7" in directives(script)
     assert "--cpu-bind=mask_cpu:0xfe000000000000," in script
@@ -303,7 +313,9 @@ def test_full_nodes_are_bound_and_requested_as_whole_nodes() -> None:
 
 def test_ranks_bound_to_cores_where_slurm_gives_threads_are_a_warning() -> None:
     def cores(site: Site, *extra: str) -> list[str]:
-        made = plan(site, wanted=Wanted(gpus_per_node=8), launcher="srun", container_per="rank", extra=extra)
+        made = plan(
+            site, resources=ResourceRequest(gpus_per_node=8), launcher="srun", container_per="rank", extra=extra
+        )
         return [choice.value for choice in made.choices if choice.mark is Mark.DOUBTFUL]
 
     threads = replace(FULL, node=replace(EIGHT, threads_per_core=2))
@@ -314,7 +326,7 @@ def test_ranks_bound_to_cores_where_slurm_gives_threads_are_a_warning() -> None:
 @pytest.mark.parametrize("cores", [5, 6])
 def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: int) -> None:
     script = plan(
-        FULL, wanted=Wanted(gpus_per_node=8, cpus_per_rank=cores), launcher="srun", container_per="rank"
+        FULL, resources=ResourceRequest(gpus_per_node=8, cpus_per_rank=cores), launcher="srun", container_per="rank"
     ).script
     assert f"--cpus-per-task={cores}" in directives(script)
     assert "mask_cpu" not in script
@@ -322,7 +334,7 @@ def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: i
 
 def test_whole_nodes_requested_by_the_user_are_not_a_choice_of_the_site() -> None:
     for exclusive, said in ((False, ["yes"]), (True, [])):
-        made = plan(FULL, wanted=Wanted(gpus_per_node=8), options=JobOptions(exclusive=exclusive))
+        made = plan(FULL, resources=ResourceRequest(gpus_per_node=8), options=JobOptions(exclusive=exclusive))
         assert [row.value for row in made.choices if row.key == "--exclusive"] == said
         assert "--exclusive" in directives(made.script)
 
@@ -355,13 +367,15 @@ def test_a_step_whose_masks_leave_cores_over_has_all_of_the_nodes(
     node = Node(cores=cores, reserved=reserved, gpus=len(gpu_cpus), gpu_vendor="amd", gpu_cpus=gpu_cpus)
     site = Site(name="spare", title="spare", scheduler="slurm", node=node, slurm=Slurm(cpus_with_mask=beside))
     usable = cores - len(parse_ranges(reserved))
-    by_rank = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="srun", container_per="rank").script
+    by_rank = plan(
+        site, resources=ResourceRequest(nodes=2, gpus_per_node=node.gpus), launcher="srun", container_per="rank"
+    ).script
     assert {"--exclusive", f"--cpus-per-task={each}"} <= set(directives(by_rank))
     assert "--cpu-bind=mask_cpu:" in by_rank
     assert "--cpus-per-task" not in by_rank[by_rank.index("run_step srun ") : by_rank.index("\n}\n")]
     assert "unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK\n" in by_rank
     assert f"need_cores {usable}  # of a node\n" in by_rank
-    by_node = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="torchrun").script
+    by_node = plan(site, resources=ResourceRequest(nodes=2, gpus_per_node=node.gpus), launcher="torchrun").script
     assert {"--exclusive", f"--cpus-per-task={usable}"} <= set(directives(by_node))
     assert ";".join(gpu_cpus) in by_node
     assert f"OMP_NUM_THREADS={each} " in by_node
@@ -385,7 +399,7 @@ def test_ranks_are_counted_by_the_gpus_that_a_step_gets(
 ) -> None:
     node = Node(cores=16, gpus=4, gpu_vendor="nvidia", devices_per_gpu=devices)
     site = Site(name="x", title="x", scheduler="slurm", node=node, slurm=Slurm(gpu_option=option))  # type: ignore[arg-type]
-    script = plan(site, wanted=Wanted(gpus_per_node=2), options=JobOptions(exclusive=True)).script
+    script = plan(site, resources=ResourceRequest(gpus_per_node=2), options=JobOptions(exclusive=True)).script
     lines = [line for line in script.splitlines() if re.match(r"    argosy_(gpus|ranks_per_node)=", line)]
     environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NUM_NODES": "1", **told}
     counted = subprocess.run(
@@ -403,16 +417,26 @@ def test_a_partial_node_of_an_allocation_has_no_masks() -> None:
     for cores, masked in (("56", True), ("56(x2)", True), ("48", False), ("56,48", False)):
         host = replace(HOST, environment={**environment, "SLURM_JOB_CPUS_PER_NODE": cores})
         there = plan(
-            FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", container_per="rank", in_allocation=True
+            FULL,
+            host,
+            resources=ResourceRequest(gpus_per_node=8),
+            launcher="srun",
+            container_per="rank",
+            in_allocation=True,
         )
         assert ("mask_cpu" in there.script) == masked
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(gpus_per_node=4, cpus_per_rank=7), Wanted(gpus_per_node=8, cpus_per_rank=3), Wanted(ranks=8)]
+    "resources",
+    [
+        ResourceRequest(gpus_per_node=4, cpus_per_rank=7),
+        ResourceRequest(gpus_per_node=8, cpus_per_rank=3),
+        ResourceRequest(ranks=4),
+    ],
 )
-def test_no_mask_is_invented_for_other_shapes(wanted: Wanted) -> None:
-    script = plan(FULL, wanted=wanted, launcher="srun", container_per="rank").script
+def test_no_mask_is_invented_for_other_shapes(resources: ResourceRequest) -> None:
+    script = plan(FULL, resources=resources, launcher="srun", container_per="rank").script
     assert "mask_cpu" not in script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-' in script
 
@@ -434,7 +458,7 @@ def test_gpus_are_requested_in_the_sites_syntax() -> None:
     site = Site(
         name="x", title="x", scheduler="slurm", node=Node(gpus=2, gpu_vendor="nvidia"), slurm=Slurm(gpu_option="gres")
     )
-    script = plan(site, wanted=Wanted(gpus=2)).script
+    script = plan(site, resources=ResourceRequest(gpus=2)).script
     assert "--gres=gpu:2" in directives(script)
     assert "/dev/nvidiactl" in script
     assert "--nv" in script
@@ -531,16 +555,16 @@ def test_the_image_and_the_command_choose_the_launcher(
     command: tuple[str, ...], packages: set[str], launcher: str
 ) -> None:
     image = replace(IMAGE, packages=frozenset(packages), complete=True)
-    assert choose_launcher("", image, command, Shape(1, 2)).value == launcher
+    assert choose_launcher("", image, command, JobShape(1, 2)).value == launcher
 
 
 def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_have_torch() -> None:
     image = replace(IMAGE, packages=frozenset({"einops"}))
-    choice = choose_launcher("", image, COMMAND, Shape(1, 2))
+    choice = choose_launcher("", image, COMMAND, JobShape(1, 2))
     assert (choice.value, "the packages of its base" in choice.why) == ("torchrun", True)
-    assert choose_launcher("", image, COMMAND, Shape(1, 1)).value == "none"
+    assert choose_launcher("", image, COMMAND, JobShape(1, 1)).value == "none"
     with_steps = replace(image, only_steps_unlisted=True)
-    assert choose_launcher("", with_steps, COMMAND, Shape(1, 2)).value == "none"
+    assert choose_launcher("", with_steps, COMMAND, JobShape(1, 2)).value == "none"
 
 
 def test_a_launcher_is_refused_before_the_queue_if_the_image_surely_lacks_its_package() -> None:
@@ -573,57 +597,59 @@ def test_a_launcher_is_refused_before_the_queue_if_the_image_surely_lacks_its_pa
 def test_a_program_that_starts_ranks_itself_is_not_started_per_rank(command: tuple[str, ...], meant: str) -> None:
     image = Image("x.sif", ImageKind.SIF, "", "", packages=frozenset({"torch"}))
     with pytest.raises(UsageError, match="starts ranks itself") as caught:
-        choose_launcher("", image, command, Shape(1, 2))
+        choose_launcher("", image, command, JobShape(1, 2))
     assert meant in caught.value.hint
-    choose_launcher("", image, command, Shape(1, 1))
-    choose_launcher("none", image, command, Shape(1, 2))
+    choose_launcher("", image, command, JobShape(1, 1))
+    choose_launcher("none", image, command, JobShape(1, 2))
 
 
 def test_a_job_of_one_rank_does_not_start_torchrun_unless_that_was_requested() -> None:
     command = ("torchrun", "--nproc_per_node=8", "train.py")
     with pytest.raises(UsageError, match="starts ranks itself"):
-        plan(FULL, command=command, wanted=Wanted(gpus=1))
-    assert "torchrun --nproc_per_node=8" in plan(FULL, command=command, wanted=Wanted(gpus=8, ranks=1)).script
+        plan(FULL, command=command, resources=ResourceRequest(gpus=1))
+    assert (
+        "torchrun --nproc_per_node=8" in plan(FULL, command=command, resources=ResourceRequest(gpus=8, ranks=1)).script
+    )
 
 
 def test_a_time_limit_that_looks_like_hours_is_doubtful() -> None:
-    choices = plan(FULL, wanted=Wanted(gpus=1), options=JobOptions(time="1:00")).choices
+    choices = plan(FULL, resources=ResourceRequest(gpus=1), options=JobOptions(time="1:00")).choices
     assert [choice.value for choice in choices if choice.key == "--time" and choice.mark is Mark.DOUBTFUL] == ["1:00"]
 
 
 def test_more_memory_than_a_node_has_is_refused() -> None:
     site = replace(FULL, node=replace(FULL.node, memory_mb=491520))
     for options in (JobOptions(mem="480G"), JobOptions(mem="0"), JobOptions(mem_per_gpu="60G")):
-        refuse_memory(options, Shape(1, 8, 8), site)
-    refuse_memory(JobOptions(mem="600G"), Shape(1, 8, 8), FULL)
+        refuse_memory(options, JobShape(1, 8, 8), site)
+    refuse_memory(JobOptions(mem="600G"), JobShape(1, 8, 8), FULL)
     with pytest.raises(UsageError, match="100G of memory for each of 8 GPUs") as caught:
-        refuse_memory(JobOptions(mem_per_gpu="100G"), Shape(1, 8, 8), site)
+        refuse_memory(JobOptions(mem_per_gpu="100G"), JobShape(1, 8, 8), site)
     assert "at most --mem-per-gpu 60G" in caught.value.hint
     with pytest.raises(UsageError, match="does not have 600G") as caught:
-        refuse_memory(JobOptions(mem="600G"), Shape(1, 8, 8), site)
+        refuse_memory(JobOptions(mem="600G"), JobShape(1, 8, 8), site)
     assert "--mem 480G" in caught.value.hint
 
 
 def test_cores_that_are_kept_from_jobs_are_refused_with_the_number_that_fits() -> None:
     site = replace(FULL, node=replace(FULL.node, cores=64, reserved="0,8,16,24,32,40,48,56"))
-    wanted = Wanted(nodes=1, gpus_per_node=8, cpus_per_rank=8)
-    assert plan(site, wanted=replace(wanted, cpus_per_rank=7)).script
+    resources = ResourceRequest(nodes=1, gpus_per_node=8, cpus_per_rank=8)
+    assert plan(site, resources=replace(resources, cpus_per_rank=7)).script
     with pytest.raises(UsageError, match="can use 56 cores, but 64 were requested") as caught:
-        plan(site, wanted=wanted)
+        plan(site, resources=resources)
     assert "--cpus-per-rank 7; --no-check" in caught.value.hint
-    forced = plan(site, wanted=wanted, no_check=True)
+    forced = plan(site, resources=resources, no_check=True)
     assert "--cpus-per-task=64" in forced.script
     assert [choice.mark for choice in forced.choices if choice.key == ChoiceKey.CORES_PER_RANK] == [Mark.DOUBTFUL]
     with pytest.raises(UsageError, match="can use 56 cores") as caught:
-        plan(site, wanted=Wanted(nodes=1, ranks=64))
+        plan(site, resources=ResourceRequest(nodes=1, ranks=64))
     assert "at most 56 ranks" in caught.value.hint
 
 
 def test_a_reserved_number_that_is_no_core_of_the_node_takes_none_away() -> None:
     site = replace(FULL, node=replace(FULL.node, cores=64, reserved="0,64-71"))  # 64 and up are hardware threads
-    assert plan(site, wanted=Wanted(nodes=1, ranks=63)).script
+    assert plan(site, resources=ResourceRequest(nodes=1, ranks=63)).script
     with pytest.raises(UsageError, match="can use 63 cores, but 64 were requested"):
-        plan(site, wanted=Wanted(nodes=1, ranks=64))
+        plan(site, resources=ResourceRequest(nodes=1, ranks=64))
 
 
 # Whole scripts
@@ -638,30 +664,30 @@ class Case:
     site: Site = LAB
 
 
-TWO = Wanted(nodes=2, ranks=4, cpus_per_rank=2)
+TWO = ResourceRequest(nodes=2, ranks=4, cpus_per_rank=2)
 
 
 def test_a_guessed_pmi_type_is_one_of_the_reasons() -> None:
-    guessed = plan(LAB, wanted=TWO, launcher="mpi")
+    guessed = plan(LAB, resources=TWO, launcher="mpi")
     assert "--mpi=pmix: the profile of lab names no PMI type" in guessed.script
-    assert "no PMI type" not in plan(LAB, wanted=TWO, launcher="mpi", mpi="pmi2").script
-    known = plan(replace(LAB, launcher=LauncherPolicy(mpi="pmi2")), wanted=TWO, launcher="mpi")
+    assert "no PMI type" not in plan(LAB, resources=TWO, launcher="mpi", mpi="pmi2").script
+    known = plan(replace(LAB, launcher=LauncherPolicy(mpi="pmi2")), resources=TWO, launcher="mpi")
     assert "no PMI type" not in known.script
 
 
 CASES = (
-    Case("torchrun-one-node", {"wanted": Wanted(ranks=2)}),
-    Case("torchrun-two-nodes", {"wanted": TWO}),
-    Case("torchrun-full-nodes", {"wanted": Wanted(nodes=2, gpus_per_node=8)}, FULL),
-    Case("srun-two-nodes", {"wanted": TWO, "launcher": "srun"}),
-    Case("srun-full-nodes", {"wanted": Wanted(nodes=2, gpus_per_node=8), "launcher": "srun"}, FULL),
-    Case("mpi-two-nodes", {"wanted": TWO, "launcher": "mpi", "mpi": "pmi2"}),
-    Case("debug-and-logs", {"wanted": TWO, "debug": ("net", "torch"), "logs": "/shared/my logs"}),
-    Case("elastic", {"wanted": Wanted(nodes=2, ranks=4), "elastic": "1:2", "label": True}),
+    Case("torchrun-one-node", {"resources": ResourceRequest(ranks=2)}),
+    Case("torchrun-two-nodes", {"resources": TWO}),
+    Case("torchrun-full-nodes", {"resources": ResourceRequest(nodes=2, gpus_per_node=8)}, FULL),
+    Case("srun-two-nodes", {"resources": TWO, "launcher": "srun"}),
+    Case("srun-full-nodes", {"resources": ResourceRequest(nodes=2, gpus_per_node=8), "launcher": "srun"}, FULL),
+    Case("mpi-two-nodes", {"resources": TWO, "launcher": "mpi", "mpi": "pmi2"}),
+    Case("debug-and-logs", {"resources": TWO, "debug": ("net", "torch"), "logs": "/shared/my logs"}),
+    Case("elastic", {"resources": ResourceRequest(nodes=2, ranks=4), "elastic": "1:2", "label": True}),
     Case(
         "staged-smoke",
         {
-            "wanted": TWO,
+            "resources": TWO,
             "launcher": "srun",
             "label": True,
             "smoke": True,
@@ -671,12 +697,13 @@ CASES = (
     ),
     Case("none-one-rank", {"command": ("./a.out",), "launcher": "none"}),
     Case(
-        "resume", {"wanted": TWO, "restarts": 5, "checkpoint": "/shared/out/last.pt", "options": JobOptions(time="10")}
+        "resume",
+        {"resources": TWO, "restarts": 5, "checkpoint": "/shared/out/last.pt", "options": JobOptions(time="10")},
     ),
     Case(
         "hostile",
         {
-            "wanted": Wanted(nodes=2, ranks=4),
+            "resources": ResourceRequest(nodes=2, ranks=4),
             "launcher": "srun",
             "name": "a 'job' # \"mine\" $HOME\\",
             "command": ("echo", "", "a b", "it's", '"', "$HOME", "`id`", "*", "one\ntwo", "é", "--", "-x"),
@@ -737,7 +764,7 @@ def test_a_script_for_two_nodes_is_one_that_a_person_reads() -> None:
 
 
 def test_a_script_for_ten_thousand_nodes_is_as_long_as_one_for_two() -> None:
-    two, many = (plan(wanted=Wanted(nodes=nodes, ranks=2 * nodes)).script for nodes in (2, 10_000))
+    two, many = (plan(resources=ResourceRequest(nodes=nodes, ranks=2 * nodes)).script for nodes in (2, 10_000))
     assert len(many.splitlines()) == len(two.splitlines())
     assert len(many) - len(two) < 100
 

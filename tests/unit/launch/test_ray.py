@@ -19,7 +19,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.launch.context import one_rank_per_node
 from argosy.launch.launchers.launcher import RAY, Counts, LauncherSpec, find_launcher
-from argosy.launch.model import Wanted
+from argosy.launch.model import ResourceRequest
 from tests.unit.machines import python_program
 
 PLAYED = python_program("""\
@@ -198,7 +198,9 @@ def test_the_program_can_be_embedded_in_a_script() -> None:
 
 
 def test_a_rank_is_a_node() -> None:
-    assert one_rank_per_node(Wanted(nodes=3, gpus_per_node=4)) == Wanted(nodes=3, gpus_per_node=4, ranks=3)
-    assert one_rank_per_node(Wanted()) == Wanted(ranks=1)
+    assert one_rank_per_node(ResourceRequest(nodes=3, gpus_per_node=4)) == ResourceRequest(
+        nodes=3, gpus_per_node=4, ranks=3
+    )
+    assert one_rank_per_node(ResourceRequest()) == ResourceRequest(ranks=1)
     with pytest.raises(UsageError, match="starts one rank on each node"):
-        one_rank_per_node(Wanted(nodes=2, ranks=8))
+        one_rank_per_node(ResourceRequest(nodes=2, ranks=8))

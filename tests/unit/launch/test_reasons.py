@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argosy.core.model import Choice, ChoiceKey, Mark, Variable
-from argosy.launch.script.local import render_choices, render_exports, split_choices
+from argosy.launch.script.head import render_choices, render_exports, split_choices
 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
 

@@ -15,14 +15,14 @@ from argosy.cli.cmd_launch import launch
 from argosy.core.model import GpuMode
 from argosy.images.formats import FORMATS
 from argosy.launch.launchers.launcher import LAUNCHERS
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import GROUPS, Row
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.slurm.sbatch import JobOptions
 
-RECORDS = {"shape": Wanted, "slurm": JobOptions, "request": LaunchRequest}
+RECORDS = {"shape": ResourceRequest, "slurm": JobOptions, "request": LaunchRequest}
 BUILD_RECORDS = {"request": BuildRequest, "engine": EngineOptions}
 
 
@@ -35,7 +35,7 @@ def test_every_option_of_a_launch_has_a_field_that_takes_it(name: str, row: Row)
 
 
 def test_every_field_of_a_job_and_its_shape_has_an_option() -> None:
-    for kind, record in (("shape", Wanted), ("slurm", JobOptions)):
+    for kind, record in (("shape", ResourceRequest), ("slurm", JobOptions)):
         assert {row.field or name for name, row in LAUNCH.items() if row.record == kind} == set(
             record.__struct_fields__
         )

@@ -16,13 +16,14 @@ from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.explain import GROUPS, ExplainedValue, explain_plan
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.notes import note_target
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.site_settings import caller_variables, parse_torch_version
+from argosy.launch.site_settings import parse_torch_version
+from argosy.launch.variables import caller_variables
 from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
@@ -41,7 +42,7 @@ def explained_rows(**environment: str) -> tuple[ExplainedValue, ...]:
         "/scratch/x.sif",
         ("python", "train.py"),
         site="lumi-g",
-        wanted=Wanted(nodes=2, gpus_per_node=8),
+        resources=ResourceRequest(nodes=2, gpus_per_node=8),
         options=JobOptions(account="project_1", time="15"),
     )
     return explain_plan(prepare_launch(request, laptop(**environment), purpose=Purpose.SHOW))
@@ -389,7 +390,7 @@ def test_a_launch_on_a_login_node_is_noted_as_no_job(
 
 def launch_plan(site: str) -> LaunchPlan:
     scheduler = "local" if site == "local" else "slurm"
-    return LaunchPlan("n", site, scheduler, "x.sif", "", Shape(1, 1), "", (), ())
+    return LaunchPlan("n", site, scheduler, "x.sif", "", JobShape(1, 1), "", (), ())
 
 
 def test_an_unused_default_of_sbatch_is_shown() -> None:

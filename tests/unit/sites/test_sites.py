@@ -29,7 +29,7 @@ from argosy.sites.job_settings import (
     late_word,
 )
 from argosy.sites.load import advise_on_site, load_site
-from argosy.sites.partitions import Demand, choose_partition, time_limit
+from argosy.sites.partitions import PartitionNeeds, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, SiteOption
 from argosy.sites.read import (
@@ -419,34 +419,34 @@ def test_an_infiniband_setting_is_empty_on_a_node_without_infiniband() -> None:
 
 def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:
     site = read_site("lumi-g")
-    whole, _ = choose_partition(site, "", Demand(2, 8))
-    part, _ = choose_partition(site, "", Demand(1, 2))
+    whole, _ = choose_partition(site, "", PartitionNeeds(2, 8))
+    part, _ = choose_partition(site, "", PartitionNeeds(1, 2))
     assert whole is not None
     assert part is not None
     assert (whole.name, part.name) == ("standard-g", "small-g")
 
 
 @pytest.mark.parametrize(
-    ("demand", "name", "why"),
+    ("needs", "name", "why"),
     [
-        (Demand(1, cores_per_node=8), "small", "parts of nodes"),
-        (Demand(1, cores_per_node=128), "standard", "whole nodes"),
-        (Demand(2, cores_per_node=1, exclusive=True), "standard", "whole nodes"),
-        (Demand(8, cores_per_node=1), "standard", "the first one that allows this job"),
+        (PartitionNeeds(1, cores_per_node=8), "small", "parts of nodes"),
+        (PartitionNeeds(1, cores_per_node=128), "standard", "whole nodes"),
+        (PartitionNeeds(2, cores_per_node=1, exclusive=True), "standard", "whole nodes"),
+        (PartitionNeeds(8, cores_per_node=1), "standard", "the first one that allows this job"),
     ],
 )
-def test_nodes_without_gpus_are_whole_if_all_cores_are_used(demand: Demand, name: str, why: str) -> None:
-    partition, (row,) = choose_partition(read_site("lumi-c"), "", demand)
+def test_nodes_without_gpus_are_whole_if_all_cores_are_used(needs: PartitionNeeds, name: str, why: str) -> None:
+    partition, (row,) = choose_partition(read_site("lumi-c"), "", needs)
     assert partition is not None
     assert partition.name == name
     assert why in row.why
 
 
 def test_a_part_of_a_node_that_is_billed_whole_is_noted() -> None:
-    _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
+    _, rows = choose_partition(read_site("lumi-g"), "standard-g", PartitionNeeds(1, 2))
     assert [(row.key, row.value) for row in rows] == [("billed", "8 GPUs per node")]
     assert "small-g" in rows[0].why
-    _, rows = choose_partition(read_site("alps-daint"), "", Demand(1, 1))
+    _, rows = choose_partition(read_site("alps-daint"), "", PartitionNeeds(1, 1))
     assert [(row.key, row.value) for row in rows if row.key == "billed"] == [("billed", "4 GPUs per node")]
 
 
@@ -457,34 +457,34 @@ def test_a_partition_without_gpus_may_exist_beside_others(tmp_path: Path) -> Non
     assert at_partition(site, site.partition("cpu")).node.gpus == 0
     assert [row.value for row in explain_site(file) if row.key == "partitions.cpu"] == ["choose, gpus 0"]
     with pytest.raises(SiteError) as caught:
-        choose_partition(site, "cpu", Demand(1, 2))
+        choose_partition(site, "cpu", PartitionNeeds(1, 2))
     assert (caught.value.evidence, caught.value.hint) == (
         "2 GPUs per node requested, its nodes have 0",
         "use --partition gpu",
     )
-    chosen = [choose_partition(site, "", Demand(1, gpus))[0] for gpus in (0, 2)]
+    chosen = [choose_partition(site, "", PartitionNeeds(1, gpus))[0] for gpus in (0, 2)]
     assert [partition.name for partition in chosen if partition] == ["cpu", "gpu"]
 
 
 @pytest.mark.parametrize(
-    ("partition", "demand", "evidence"),
+    ("partition", "needs", "evidence"),
     [
-        ("small-g", Demand(5, 8), "at most 4"),
-        ("dev-g", Demand(1, 8, "04:00:00"), "03:00:00"),
-        ("standard-g", Demand(1025, 8), "at most 1024"),
+        ("small-g", PartitionNeeds(5, 8), "at most 4"),
+        ("dev-g", PartitionNeeds(1, 8, "04:00:00"), "03:00:00"),
+        ("standard-g", PartitionNeeds(1025, 8), "at most 1024"),
     ],
 )
 def test_a_partition_that_does_not_allow_the_job_is_refused_with_both_numbers(
-    partition: str, demand: Demand, evidence: str
+    partition: str, needs: PartitionNeeds, evidence: str
 ) -> None:
     with pytest.raises(SiteError) as caught:
-        choose_partition(read_site("lumi-g"), partition, demand)
+        choose_partition(read_site("lumi-g"), partition, needs)
     assert evidence in caught.value.evidence
     assert caught.value.code == 3
 
 
 def test_an_unknown_partition_is_left_to_slurm_with_a_note() -> None:
-    partition, (row,) = choose_partition(read_site("lumi-g"), "secret", Demand(1, 8))
+    partition, (row,) = choose_partition(read_site("lumi-g"), "secret", PartitionNeeds(1, 8))
     assert partition is None
     assert (row.key, row.value, row.source) == ("partition", "secret", "option")
     assert row.mark is Mark.DOUBTFUL, "a warning before the submission"
@@ -492,8 +492,8 @@ def test_an_unknown_partition_is_left_to_slurm_with_a_note() -> None:
 
 
 def test_of_several_partitions_only_the_unknown_ones_have_a_note() -> None:
-    assert choose_partition(read_site("lumi-g"), "standard-g,small-g", Demand(1, 8)) == (None, ())
-    _, (row,) = choose_partition(read_site("lumi-g"), "standard-g,smal-g", Demand(1, 8))
+    assert choose_partition(read_site("lumi-g"), "standard-g,small-g", PartitionNeeds(1, 8)) == (None, ())
+    _, (row,) = choose_partition(read_site("lumi-g"), "standard-g,smal-g", PartitionNeeds(1, 8))
     assert (row.value, "did you mean small-g?" in row.why) == ("smal-g", True)
 
 
@@ -663,16 +663,16 @@ def test_a_job_with_more_gpus_than_the_first_partitions_nodes_have_goes_to_one_t
 ) -> None:
     kinds = (Partition(name="four", choose=True), Partition(name="eight", choose=True, gpus=8))
     site = Site(name="het", title="het", scheduler="slurm", node=Node(gpus=4), partitions=kinds)
-    chosen, _ = choose_partition(site, "", Demand(1, gpus))
+    chosen, _ = choose_partition(site, "", PartitionNeeds(1, gpus))
     assert (chosen.name if chosen else "") == name
 
 
 def test_billing_counts_the_partitions_gpus_and_suggests_the_same_nodes() -> None:
-    _, (row,) = choose_partition(KINDS, "eight", Demand(1, 4))
+    _, (row,) = choose_partition(KINDS, "eight", PartitionNeeds(1, 4))
     assert (row.value, "4 of 8 GPUs" in row.why, "--partition" in row.why) == ("8 GPUs per node", True, False)
-    _, (_, row) = choose_partition(KINDS, "", Demand(1, 2))
+    _, (_, row) = choose_partition(KINDS, "", PartitionNeeds(1, 2))
     assert "--partition shared bills only what is used" in row.why
-    assert choose_partition(KINDS, "two", Demand(1, 2))[1] == ()
+    assert choose_partition(KINDS, "two", PartitionNeeds(1, 2))[1] == ()
 
 
 def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:

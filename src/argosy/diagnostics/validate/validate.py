@@ -30,14 +30,14 @@ from argosy.jobs.record import new_record_folder
 from argosy.launch.choices import choose_job_facts
 from argosy.launch.complete import as_smoke
 from argosy.launch.context import LaunchContext
-from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.plan import plan_job, slurm_facts
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
+from argosy.launch.script.facts import SlurmFacts
 from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
 from argosy.launch.script.node_command import node_command, render_lists
 from argosy.launch.script.parts import render_modules, script_shell
-from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import choose_masks, planned_threads
 from argosy.launch.site_settings import with_variables
 from argosy.launch.submit import submit, write_record, write_script
@@ -88,7 +88,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         command=("true",),
         site=name,
         # The number of cores is one of the tested facts, so the job does not request a share of the documented number.
-        wanted=Wanted(nodes=1 if alone else NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
+        resources=ResourceRequest(nodes=1 if alone else NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         container_per="" if (image or "bare:").startswith("bare:") else "rank",
         name=NAME,

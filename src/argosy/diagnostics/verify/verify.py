@@ -24,15 +24,15 @@ from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.history import LATEST, PastJob, past_jobs
-from argosy.jobs.launch_plan import Shape, parse_shape
+from argosy.jobs.launch_plan import JobShape, parse_shape
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import names_run
 from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts, find_job, read_past_facts
 from argosy.jobs.record import PLAN, RankFacts, read_plan, read_submission, recording_command
 from argosy.jobs.remote_record import session_of
-from argosy.launch.choices import JOB, RESTART
 from argosy.launch.model import LaunchRequest
+from argosy.launch.variables import JOB, RESTART
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import list_hosts
@@ -271,7 +271,7 @@ DIVIDED_GPUS = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bin
 """Options of srun that give each task its own GPUs."""
 
 
-def _own_gpus(plan: dict[str, object], shape: Shape) -> int:
+def _own_gpus(plan: dict[str, object], shape: JobShape) -> int:
     """Return how many GPUs each rank should see: those of its node, or its share if srun divides them."""
     options = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
     divided = any(option.startswith(DIVIDED_GPUS) for option in options)

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise
 
+from argosy.launch.import_script.layers import read_program
 from argosy.launch.import_script.program import ScriptProgram
-from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
 from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import read_commands

@@ -28,10 +28,10 @@ from argosy.launch.import_script.expressions import (
 )
 from argosy.launch.import_script.files import refuse_heterogeneous, refuse_template
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
+from argosy.launch.import_script.layers import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
 from argosy.launch.import_script.program import ScriptProgram, needs_bash, shell_line
-from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
     SETS_ALL,

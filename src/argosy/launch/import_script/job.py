@@ -22,6 +22,7 @@ from argosy.launch.import_script.expressions import (
     statement_words,
     why_unknown,
 )
+from argosy.launch.import_script.launcher_options import shifter_image
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
 from argosy.launch.import_script.options import (
     Options,
@@ -34,7 +35,6 @@ from argosy.launch.import_script.options import (
 from argosy.launch.import_script.program import ScriptProgram, command_of
 from argosy.launch.import_script.shape import SlurmShape, gpu_binding, has_default_tasks, shape_keys
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
-from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, expand, source_text
 

@@ -24,12 +24,12 @@ from argosy.launch.import_script.expressions import (
     why_unknown,
     with_first_node,
 )
+from argosy.launch.import_script.launcher_options import BINDS, INSIDE
+from argosy.launch.import_script.layers import read_program
 from argosy.launch.import_script.model import Fate, Outcome, Translations
 from argosy.launch.import_script.options import NOTES
-from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
-from argosy.launch.import_script.starters import BINDS, INSIDE
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import SET_IN_JOB, Word, WordPart, expand, plain_text, source_text

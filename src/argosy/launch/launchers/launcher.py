@@ -25,7 +25,7 @@ from argosy.core.model import Choice, ChoiceKey, Image
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, join_words, load_helper, quote
 from argosy.core.suggest import did_you_mean
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import JobShape
 
 FUNCTIONS = Path(__file__).with_name("data") / "ranks.sh"
 
@@ -390,7 +390,7 @@ def refuse_starter_program(command: tuple[Word, ...]) -> None:
         )
 
 
-def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: Shape) -> Choice:
+def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: JobShape) -> Choice:
     """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
     if asked:
         find_launcher(asked)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from argosy.core.shell import ShellExpr, Word, collect_helpers, quote, render_helpers
+from argosy.launch.script.facts import ScriptFacts
+from argosy.launch.script.head import render_environment
 from argosy.launch.script.helpers import CHECK_CONTAINER, continued, render_call, render_script_functions
-from argosy.launch.script.local import ScriptFacts, render_environment
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import StepRuntime, assignment
 

@@ -9,9 +9,8 @@ from itertools import pairwise
 from argosy.core.model import ImageKind
 from argosy.core.shell import ShellExpr, Word, escape_colons, join_words, quote
 from argosy.launch.script.container_step import inside_words, step_of
+from argosy.launch.script.facts import VENDOR_NODES, SlurmFacts
 from argosy.launch.script.helpers import CHECK_NODE, OWN_FOLDERS, WIDTH, continued
-from argosy.launch.script.local import VENDOR_NODES
-from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
 

@@ -13,8 +13,9 @@ from argosy.core.records import replace
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
+from argosy.launch.script.facts import SlurmFacts
+from argosy.launch.script.head import render_environment, render_head
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
-from argosy.launch.script.local import render_environment, render_head
 from argosy.launch.script.node_command import node_command, render_lists
 from argosy.launch.script.parts import (
     END_CALL,
@@ -33,7 +34,6 @@ from argosy.launch.script.parts import (
     resume_directives,
     script_shell,
 )
-from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive

@@ -10,7 +10,7 @@ from argosy.sites.binding import parse_ranges, usable_cores
 from argosy.sites.conditions import evaluate_condition
 from argosy.sites.job_settings import full_address
 from argosy.sites.lint.rule import Fault, Job, Rule, Script
-from argosy.sites.partitions import Demand, demand_refusal
+from argosy.sites.partitions import PartitionNeeds, partition_refusal
 from argosy.slurm.sbatch import Option
 
 PROFILE = "the site's profile: argosy sites show"
@@ -32,8 +32,8 @@ def _required_options(job: Job) -> Iterator[Fault]:
 def _limits(job: Job) -> Iterator[Fault]:
     name = job.script.option("partition")
     partition = job.site.partition(name) if name else None
-    demand = Demand(job.script.nodes, job.script.gpus, job.script.option("time"))
-    refusal = demand_refusal(partition, demand) if partition else ""
+    needs = PartitionNeeds(job.script.nodes, job.script.gpus, job.script.option("time"))
+    refusal = partition_refusal(partition, needs) if partition else ""
     if refusal:
         yield Fault(
             0, f"the partition {name} does not allow this job: {refusal}", "request less, or use another partition"

@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from argosy.launch.import_script.environment import reason_to_replace
 from argosy.launch.import_script.expressions import default_notes, with_first_node
-from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
-from argosy.launch.import_script.roles import ROLES, Role
-from argosy.launch.import_script.starters import (
+from argosy.launch.import_script.launcher_options import (
     BINDS,
     INSIDE,
     container_start,
@@ -26,6 +24,8 @@ from argosy.launch.import_script.starters import (
     read_srun,
     read_torchrun,
 )
+from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
+from argosy.launch.import_script.roles import ROLES, Role
 from argosy.slurm.sbatch import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
 from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text

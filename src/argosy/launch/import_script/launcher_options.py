@@ -27,7 +27,7 @@ class _Known(NamedTuple):
 
 
 def _read_known() -> Mapping[str, _Known]:
-    tables = tomllib.loads(Path(__file__).with_name("starters.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(Path(__file__).with_name("launcher_options.toml").read_text(encoding="utf-8"))
     return {
         name: _Known(
             frozenset(f"{table['flags']} {table['flags'].replace('_', '-')}".split()),

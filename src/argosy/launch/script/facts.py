@@ -1,15 +1,40 @@
-"""The facts that the batch script of a job is rendered from."""
+"""The facts that scripts are rendered from: those of every script, and those of a batch script of Slurm."""
 
 from __future__ import annotations
 
 import msgspec
 
-from argosy.launch.script.local import ScriptFacts
+from argosy.core.model import Choice
+from argosy.host.gpus import MODE_VENDOR
+from argosy.jobs.launch_plan import JobShape
+from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.script.parts import Resume
 from argosy.launch.shape import spare_cores
+from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.job_settings import SiteSettings
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import JobOptions
+
+VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}
+"""Device node of each vendor's GPUs: if it is missing, ``--nv`` and ``--rocm`` fail without an error."""
+
+
+class ScriptFacts(msgspec.Struct, frozen=True):
+    """The facts that a script is rendered from."""
+
+    name: str
+    site: str
+    container: ContainerPlan
+    started: LauncherCommand
+    shape: JobShape
+    choices: tuple[Choice, ...]
+    before: tuple[str, ...] = ()
+    """Shell commands to run once in the image before the ranks start."""
+
+    @property
+    def gpu_node(self) -> str:
+        """The device node that must exist; empty for a launch without GPUs."""
+        return VENDOR_NODES.get(MODE_VENDOR.get(self.container.entry.gpu, ""), "")
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):
