@@ -98,6 +98,12 @@ def test_each_fault_is_found_with_a_next_step(seen: MachineFacts, site: Site | N
     assert all(each.hint for each in check_machine(seen, site) if each.state != "ok")
 
 
+def test_the_base_for_a_user_without_subordinate_ids_has_python() -> None:
+    seen = replace(with_programs("bwrap", "mmdebstrap"), subuid=False)
+    found = {each.what: each for each in check_machine(seen, None)}
+    assert "--base docker://python:" in found["subordinate ids"].hint
+
+
 def test_a_machine_that_does_not_belong_to_the_site_is_a_warning() -> None:
     found = {each.what: each for each in check_machine(SEEN, SLURM, here=Here.NO)}
     assert (found["site"].state, "does not belong to desk" in found["site"].evidence) == ("warn", True)

@@ -272,7 +272,7 @@ def _check_subordinate_ids(seen: MachineFacts) -> Finding:
         return Finding("subordinate ids", State.OK, none)
     hint = (
         "ask for entries in /etc/subuid and /etc/subgid, or install fakechroot: the default base is debian:bookworm; "
-        "another one does not need them, for example --base docker://debian:bookworm"
+        "another one does not need them, for example --base docker://python:3.11-slim-bookworm"
     )
     return Finding("subordinate ids", State.WARN, none, hint)
 
