@@ -275,7 +275,7 @@ def test_the_usual_reasons_of_a_cause_follow_it_one_in_each_line() -> None:
 def test_a_message_that_is_longer_than_expected_fills_no_name() -> None:
     """Blank lines between the lines of a log make its messages longer."""
     known = Signature(name="part", match=r"no part(?:[^\n]*\n)+?name: (?P<name>\w+)", cause="lost ({name})", fix="-")
-    (found,) = find_errors("no part" + "\n" * 20 + "name: x\n", (known,))
+    (found,) = find_errors("no part" + "\n" * (find.SPAN + 1) + "name: x\n", (known,))
     assert found.cause == "lost"
 
 
@@ -452,3 +452,9 @@ def test_two_warnings_that_prove_a_failure_together_are_the_cause() -> None:
     (error,) = find_errors(six + four, read_signatures())
     assert (error.level, error.times) == ("cause", 2)
     assert "25641" in error.cause
+
+
+def test_names_are_read_from_a_message_with_blank_lines_between_its_lines() -> None:
+    """Some terminals and web forms double the line ends of a message."""
+    said = "\n\n".join(next(each for each in SIGNATURES if each.name == "pmix-component").example.splitlines())
+    assert "PMIX_MCA_psec=^munge" in find_errors(said, SIGNATURES)[0].fix

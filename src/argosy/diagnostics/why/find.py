@@ -42,7 +42,7 @@ from argosy.diagnostics.why.signatures import Signature
 SHOWN = 200
 """Characters of a line that are shown."""
 
-SPAN = 12
+SPAN = 40
 """Lines from the beginning of a match in which its named groups are."""
 
 LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warning")
