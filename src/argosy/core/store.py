@@ -335,10 +335,10 @@ def fill_once(
 def sweep_unfilled(folder: Path) -> None:
     """Remove what killed processes left of the folders that `fill_once` was filling in a folder."""
     for part in folder.glob(".*.part"):
-        if is_foreign(part):
+        name = re.fullmatch(rf"\.(.+?)\.({PART}|gone\.part)", part.name)
+        if name is None or is_foreign(part):
             continue
-        name = re.fullmatch(rf"\.(.+)\.{PART}", part.name)
-        lease = folder / f"{name[1] if name else part.name}.lease"
+        lease = folder / f"{name[1]}.lease"
         with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
             remove_path(part)
 

@@ -15,7 +15,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import remove_path
 from argosy.images.open import open_image
-from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
+from argosy.images.prefix import current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
 from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.new_version import (
@@ -29,10 +29,9 @@ from argosy.wrap.new_version import (
 )
 from argosy.wrap.plan import merge_files, refuse_relative_paths, settings_at_site
 from argosy.wrap.versions import (
-    ACTIVATE,
-    ACTIVATE_FISH,
     CACHE,
-    MODULES,
+    GONE,
+    creating,
     locked_prefix,
     open_prefix,
     read_version,
@@ -75,11 +74,8 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
 
 def _create(prefix: Path, draft: VersionDraft, session: Session) -> WrapReport:
     """Create the first version of a locked prefix; remove everything again if that fails."""
-    try:
+    with creating(prefix):
         return add_version(prefix, draft, _from_sources(draft.recipe), session)
-    except BaseException:
-        _clear(prefix)
-        raise
 
 
 def _refuse_without_programs(request: WrapRequest) -> None:
@@ -277,15 +273,7 @@ def _reason(request: UpdateRequest) -> str:
 
 def _remove(folder: Path) -> None:
     """Rename a folder, then remove it, so that a killed removal never leaves half a version."""
-    beside = folder.with_name(f".{folder.name}.gone.part")
+    beside = folder.with_name(f".{folder.name}{GONE}")
     remove_path(beside)
     folder.rename(beside)
     remove_path(beside)
-
-
-def _clear(prefix: Path) -> None:
-    """Remove everything of a locked new prefix whose creation failed."""
-    if current_version(prefix) is not None:
-        return
-    for name in (VERSIONS, CACHE, MODULES, ACTIVATE, ACTIVATE_FISH):
-        remove_path(prefix / name)

@@ -41,7 +41,7 @@ from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
+from argosy.wrap.versions import MARK, keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
 START = StartFile(
@@ -215,6 +215,7 @@ def test_a_prefix_is_created_only_in_an_empty_or_prefix_folder(tmp_path: Path) -
     refuse_prefix(tmp_path / "absent")
     refuse_prefix(tmp_path)
     (tmp_path / "versions").mkdir()
+    (tmp_path / MARK).touch()
     refuse_prefix(tmp_path)
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UsageError, match="is not empty"):
@@ -226,15 +227,53 @@ def test_a_prefix_is_created_only_in_an_empty_or_prefix_folder(tmp_path: Path) -
             refuse_prefix(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["versions", "cache", "modulefiles", "activate", "activate.fish"])
+def test_a_folder_of_the_user_with_a_name_of_a_prefix_is_refused_and_kept(tmp_path: Path, name: str) -> None:
+    results = tmp_path / "mine" / name / "results.csv"
+    results.parent.mkdir(parents=True)
+    results.write_text("precious")
+    request = WrapRequest(tmp_path / "mine", PrefixRecipe(PrefixSourceKind.IMAGE, ("/absent.sif",)), Settings())
+    with pytest.raises(UsageError, match=f"is not empty\n  it contains {name}"):
+        wrap(request, make_session(tmp_path / "session"))
+    assert results.read_text() == "precious"
+
+
+def test_a_failed_creation_removes_what_it_created_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+
+    def fail(prefix: Path, *_: object) -> None:
+        for name in ("versions/1", "cache/trees"):
+            (prefix / name).mkdir(parents=True, exist_ok=True)
+        raise ImageError("damaged")
+
+    monkeypatch.setattr("argosy.wrap.prefix.add_version", fail)
+    request = WrapRequest(mine, PrefixRecipe(PrefixSourceKind.IMAGE, ("/absent.sif",)), Settings())
+    for left, stays in ((), [".hidden"]), (("cache/own",), [".hidden", MARK, "cache"]):
+        for name in left:  # as a killed creation
+            (mine / name).mkdir(parents=True)
+            (mine / MARK).touch()
+        mine.mkdir(exist_ok=True)
+        (mine / ".hidden").touch()
+        with pytest.raises(ImageError):
+            wrap(request, make_session(tmp_path / "session"))
+        assert sorted(path.name for path in mine.iterdir()) == sorted(stays)
+
+
 def test_leftovers_of_killed_processes_in_a_prefix_are_removed(tmp_path: Path) -> None:
-    for name in (".activate.1.ab.part", "modulefiles/.env.lua.1.ab.part", "versions/.2.1.ab.part/file"):
+    end = "1.0123abcd.part"
+    left = (f".activate.{end}", f"modulefiles/.env.lua.{end}", f"versions/.2.{end}/file", "versions/.1.gone.part/file")
+    trees = (f"cache/trees/.t.{end}/file", "cache/trees/.t.gone.part/file")
+    own = (".film.part", f".film.{end}", "modulefiles/env.lua", "versions/.x.part", "cache/trees/.x.part")
+    for name in (*left, *trees, *own):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / ".current.1.ab.part").symlink_to("versions/1")
-    (tmp_path / "modulefiles/env.lua").touch()
+    (tmp_path / f".bin.{end}").symlink_to("versions/1")
     with locked_prefix(tmp_path, make_session(), doing="testing", new=True):
         pass
-    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["env.lua"]
+    kept = [path for path in tmp_path.rglob("*") if not path.is_dir()]
+    assert sorted(str(path.relative_to(tmp_path)) for path in kept) == sorted(own)
 
 
 def test_the_link_current_selects_the_version_of_a_prefix(tmp_path: Path) -> None:
