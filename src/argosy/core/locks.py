@@ -276,7 +276,7 @@ def read_owner(path: Path) -> tuple[Owner | None, int]:
         return Owner(**parse_json(path.read_text(encoding="utf-8"))), stamp
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
-    except (ValueError, TypeError, PermissionError):
+    except (ValueError, TypeError, OSError):
         return None, stamp
 
 

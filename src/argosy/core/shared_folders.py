@@ -1,4 +1,4 @@
-"""Let other users read new files in a shared folder, whatever the umask of the user who makes them."""
+"""Share folders with other users: let them read new files whatever the umask, and follow none of their links."""
 
 from __future__ import annotations
 
@@ -11,6 +11,32 @@ from pathlib import Path
 GROUP = 0o050
 READERS = 0o055
 """Bits of the mode of a folder with which its group, or the group and all other users, can read it."""
+
+
+def is_foreign_link(path: Path) -> bool:
+    """Return whether a path is a symbolic link of another user than root: it may lead to any folder of this user."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid()}
+    return False
+
+
+@contextlib.contextmanager
+def opened_folder(folder: Path) -> Iterator[Path]:
+    """Yield a path to a folder of this user that stays the same if another user replaces the folder by a link.
+
+    Raises
+    ------
+    OSError
+        If the folder is a link, is missing or belongs to another user.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(number).st_uid != os.geteuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        yield Path(f"/proc/self/fd/{number}")
+    finally:
+        os.close(number)
 
 
 def is_shared(folder: Path) -> bool:

@@ -28,7 +28,7 @@ from argosy.core.locks import (
 )
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.render import DAY
-from argosy.core.shared_folders import is_shared, share_new
+from argosy.core.shared_folders import is_foreign_link, is_shared, opened_folder, share_new
 from argosy.core.unnamed_files import write_new, write_unnamed
 
 HASHED_BYTES = 1 << 22
@@ -382,17 +382,17 @@ def work_folder(parent: Path) -> Iterator[Path]:
 
 def _remove_work(folder: Path) -> None:
     """Remove a work folder, its owner record last, so that the next process can finish an interrupted removal."""
-    with contextlib.suppress(OSError):  # another process may remove it, too
-        for entry in folder.iterdir():
+    with contextlib.suppress(OSError), opened_folder(folder) as opened:  # another process may remove it, too
+        for entry in opened.iterdir():
             if entry.name != OWNER_FILE:
                 remove_path(entry)
     remove_path(folder)
 
 
 def sweep_work(parent: Path) -> None:
-    """Remove the work folders of ended processes below `parent`."""
-    for folder in parent.glob(f"{WORK_PREFIX}*"):
-        if is_foreign(folder):
+    """Remove the work folders of this user's ended processes below `parent`; links of other users are not followed."""
+    for folder in () if is_foreign_link(parent) else parent.glob(f"{WORK_PREFIX}*"):
+        if folder.is_symlink() or not is_owned(folder):
             continue
         owner, _ = read_owner(folder / OWNER_FILE)
         if is_abandoned(owner, folder):
