@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from pathlib import Path
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -39,6 +41,9 @@ from argosy.wrap.versions import (
     switch,
     versions,
 )
+
+TREE = re.compile(r"(joined-)?(sha256-[0-9a-f]{64}|(file|layer)(-[0-9a-f]+){5}|version-\d+)(-\d+)?")
+"""Names of unpacked trees and of merged folders in the cache of a prefix; the last number is that of a user."""
 
 
 def wrap(request: WrapRequest, session: Session) -> WrapReport:
@@ -209,8 +214,15 @@ def history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
     return tuple((read_version(prefix, number), number == now) for number in versions(prefix))
 
 
-def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
-    """Remove old versions, except the current one and the `keep` versions before it, and return their numbers.
+class Pruned(msgspec.Struct, frozen=True):
+    """The numbers of the versions and the names of the unpacked trees that `prune` removed."""
+
+    versions: tuple[int, ...]
+    trees: tuple[str, ...]
+
+
+def prune(prefix: Path, keep: int, session: Session) -> Pruned:
+    """Remove old versions, except the current one and the `keep` versions before it, and the trees only they need.
 
     Argosy never does this by itself: a job that still uses an old version would lose its files.
     """
@@ -222,10 +234,11 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
         for number in gone:
             _remove(version_folder(prefix, number))
         needed = {tree for number in versions(prefix) for tree in read_version(prefix, number).trees}
-        for tree in (prefix / CACHE / "trees").glob("*"):
-            if tree.is_dir() and tree.name not in needed:
-                _remove(tree)
-    return gone
+        unpacked = [each for each in (prefix / CACHE / "trees").glob("*") if TREE.fullmatch(each.name)]
+        unneeded = sorted(each for each in unpacked if each.is_dir() and each.name not in needed)
+        for tree in unneeded:
+            _remove(tree)
+    return Pruned(gone, tuple(each.name for each in unneeded))
 
 
 def _choose_image(request: UpdateRequest, recipe: PrefixRecipe, *, other_settings: bool) -> CreateImage:

@@ -15,7 +15,7 @@ from argosy.core.locks import deferred_signals, files_beside, hold_lock
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
-from argosy.core.shared_folders import READERS, let_read, let_read_tree
+from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree
 from argosy.core.shell import quote
 from argosy.core.store import PART, remove_path, sweep_unfilled, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
@@ -76,7 +76,7 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
     UsageError
         If there is no such prefix, and `new` is false.
     CheckFailed
-        If the folder cannot be written.
+        If the folder cannot be written, or another user's link is in it.
     """
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
@@ -84,9 +84,21 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
+    _refuse_foreign_links(prefix)
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         _sweep(prefix)
         yield
+
+
+def _refuse_foreign_links(prefix: Path) -> None:
+    """Refuse a prefix that a change would leave by a link of another user, who may write to it, too."""
+    for path in (prefix / VERSIONS, prefix / MODULES, prefix / CACHE, prefix / CACHE / "trees"):
+        if is_foreign_link(path):
+            raise CheckFailed(
+                f"{path} is a link of another user",
+                evidence=f"it leads to {path.readlink()}",
+                hint="remove the link; restore the folder if there was one",
+            )
 
 
 @contextmanager

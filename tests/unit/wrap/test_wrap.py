@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -9,7 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from argosy.cli.cmd_wrap import prune as prune_command
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
 from argosy.core.process import FakeRunner, Reply
@@ -307,6 +310,47 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
     report = rollback(tmp_path, 0, make_session(tmp_path))
     assert (report.version.number, report.previous, current_version(tmp_path)) == (2, 0, 2)
     assert rollback(tmp_path, 0, make_session(tmp_path)).version.number == 1
+
+
+TREES = (f"sha256-{'0a' * 32}", "file-1a-2b-0-4d-5e-1000", "joined-version-1")
+"""Names of unpacked trees in a prefix."""
+
+
+def make_version(prefix: Path, number: int, trees: tuple[str, ...]) -> None:
+    folder = prefix / f"versions/{number}"
+    folder.mkdir(parents=True)
+    recipe = PrefixRecipe(PrefixSourceKind.FILES, ())
+    write_version(folder, Version(number, "abc", "", "new", "0", recipe, Settings(), "bwrap", "image.sif", trees=trees))
+
+
+def test_a_pruned_prefix_loses_the_trees_that_no_version_needs_and_tells_it(tmp_path: Path) -> None:
+    make_version(tmp_path, 1, TREES[:1])
+    switch(tmp_path, 1)
+    for name in (*TREES, "of-the-user"):
+        (tmp_path / "cache/trees" / name / "root").mkdir(parents=True)
+    told = CliRunner().invoke(prune_command, [str(tmp_path)])
+    assert told.output == f"removed: {TREES[1]}, {TREES[2]} (unpacked trees that no version needs)\n"
+    assert sorted(path.name for path in (tmp_path / "cache/trees").iterdir()) == ["of-the-user", TREES[0]]
+    again = CliRunner().invoke(prune_command, [str(tmp_path), "--json"])
+    assert json.loads(again.output) == {"removed": [], "trees": []}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
+@pytest.mark.parametrize("name", ["cache", "cache/trees", "versions", "modulefiles"])
+def test_a_change_of_a_prefix_follows_no_link_of_another_user(tmp_path: Path, name: str) -> None:
+    prefix, victim = tmp_path / "prefix", tmp_path / "victim"
+    make_version(prefix, 1, ())
+    switch(prefix, 1)
+    (victim / "trees" / TREES[0]).mkdir(parents=True)
+    (victim / TREES[0]).mkdir()
+    (prefix / name).parent.mkdir(exist_ok=True)
+    if (prefix / name).exists():
+        shutil.rmtree(prefix / name)
+    (prefix / name).symlink_to(victim)
+    os.lchown(prefix / name, 4711, 4711)
+    with pytest.raises(CheckFailed, match=f"{name} is a link of another user\n  it leads to {victim}"):
+        prune(prefix, 0, make_session(tmp_path / "session"))
+    assert sorted(path.name for path in victim.rglob("*")) == sorted([TREES[0], TREES[0], "trees"])
 
 
 def test_a_missing_prefix_is_not_created_by_a_change(tmp_path: Path) -> None:
