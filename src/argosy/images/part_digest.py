@@ -20,6 +20,7 @@ import msgspec
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
 from argosy.core.process import Argv, Reply
+from argosy.core.shared_folders import read_regular_file
 from argosy.core.store import atomic_file, make_folder, mark_used
 
 T = TypeVar("T")
@@ -113,11 +114,10 @@ def remember_digest(part: FilePart, digest: str, cache: Path) -> None:
 
 def _read_memo(file: Path, kind: type[T]) -> T | None:
     """Return what a memo remembers; None if it is missing, damaged, or of another user, who is not trusted."""
-    with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
-        # In a cache of several users, other users can write a file here.
-        if os.fstat(memo.fileno()).st_uid in {0, os.geteuid()}:
-            mark_used(file)
-            return decode_json(memo.read(), kind)
+    with suppress(OSError, msgspec.DecodeError):
+        text = read_regular_file(file, own=True)  # in a cache of several users, other users can write a file here
+        mark_used(file)
+        return decode_json(text, kind)
     return None
 
 

@@ -15,7 +15,7 @@ from argosy.core.locks import deferred_signals, files_beside, hold_lock
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
-from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree
+from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree, read_regular_file
 from argosy.core.shell import quote
 from argosy.core.store import PART, remove_path, sweep_unfilled, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
@@ -168,7 +168,7 @@ def read_version(prefix: Path, number: int) -> Version:
     """
     path = version_folder(prefix, number) / RECORD
     try:
-        return decode_json(path.read_bytes(), Version)
+        return decode_json(read_regular_file(path), Version)
     except (OSError, msgspec.DecodeError) as error:
         raise CheckFailed(
             f"cannot read the record of version {number} of {prefix}",

@@ -343,6 +343,14 @@ def test_a_sweep_follows_no_link_that_looks_like_a_work_folder(tmp_path: Path) -
     assert names(victim) == ["thesis.tex"]
 
 
+def test_odd_entries_with_the_name_of_a_work_folder_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / "argosy-work-3-folder/owner.json").mkdir(parents=True)
+    (tmp_path / "argosy-work-3-link").symlink_to("argosy-work-3-link")
+    (tmp_path / "argosy-work-3-file").touch()
+    with work_folder(tmp_path) as folder:
+        assert folder.is_dir()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder to another user")
 def test_root_sweeps_no_work_folder_of_another_user(tmp_path: Path) -> None:
     leave_work(tmp_path, "of-another", None, age=8 * 86400)

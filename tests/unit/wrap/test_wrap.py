@@ -353,6 +353,15 @@ def test_a_change_of_a_prefix_follows_no_link_of_another_user(tmp_path: Path, na
     assert sorted(path.name for path in victim.rglob("*")) == sorted([TREES[0], TREES[0], "trees"])
 
 
+def test_a_pipe_in_the_place_of_the_record_of_a_version_is_not_waited_for(tmp_path: Path) -> None:
+    make_version(tmp_path, 1, ())
+    switch(tmp_path, 1)
+    (tmp_path / "versions/1/wrap.json").unlink()
+    os.mkfifo(tmp_path / "versions/1/wrap.json")
+    with pytest.raises(CheckFailed, match=r"cannot read the record of version 1(.|\n)*not a regular file"):
+        history(tmp_path)
+
+
 def test_a_missing_prefix_is_not_created_by_a_change(tmp_path: Path) -> None:
     session = make_session(tmp_path / "cache")
     for change in (rollback, prune):
