@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+from contextlib import suppress
 from shlex import quote
 
 import pytest
@@ -58,3 +60,21 @@ def test_a_signal_to_the_script_ends_all_copies_and_is_its_exit_code(shell: str)
         started.send_signal(signal.SIGTERM)
         assert started.stdout.read() == "ended\n" * 2
     assert started.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_script_ends_the_children_of_the_copies_after_them(shell: str, number: signal.Signals) -> None:
+    child = "trap 'echo child; exit' TERM; echo $$; while :; do sleep 0.1; done"
+    script = copies_script(*[f"sh -c {quote(child)} & wait"] * 2)
+    with subprocess.Popen([shell, "-c", script], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout
+        children = [int(started.stdout.readline()) for _ in range(2)]
+        started.send_signal(number)
+        try:
+            said, _ = started.communicate(timeout=10)
+        finally:
+            for each in children:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+    assert (started.returncode, said) == (128 + number, "child\n" * 2)
