@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from argosy.cli.cmd_wrap import prune as prune_command
+from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
 from argosy.core.process import FakeRunner, Reply
@@ -328,10 +328,10 @@ def test_a_pruned_prefix_loses_the_trees_that_no_version_needs_and_tells_it(tmp_
     switch(tmp_path, 1)
     for name in (*TREES, "of-the-user"):
         (tmp_path / "cache/trees" / name / "root").mkdir(parents=True)
-    told = CliRunner().invoke(prune_command, [str(tmp_path)])
+    told = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path)])
     assert told.output == f"removed: {TREES[1]}, {TREES[2]} (unpacked trees that no version needs)\n"
     assert sorted(path.name for path in (tmp_path / "cache/trees").iterdir()) == ["of-the-user", TREES[0]]
-    again = CliRunner().invoke(prune_command, [str(tmp_path), "--json"])
+    again = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path), "--json"])
     assert json.loads(again.output) == {"removed": [], "trees": []}
 
 
