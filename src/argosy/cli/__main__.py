@@ -268,8 +268,10 @@ def _open_standard_streams() -> None:
         # A file name may contain any bytes, and PYTHONIOENCODING may lack a character of a message.
         sys.stdout.reconfigure(errors="surrogateescape" if sys.stdout.encoding == "utf-8" else "backslashreplace")
     if type(sys.stderr) is io.TextIOWrapper:  # tests replace it
-        old = sys.stderr
-        sys.stderr = _Messages(old.buffer, encoding=old.encoding, errors=old.errors, line_buffering=True)
+        old, encoding, errors = sys.stderr, sys.stderr.encoding, sys.stderr.errors
+        # A stream that was opened here closes its descriptor when nothing refers to it, unless its buffer is detached.
+        buffer = old.buffer if old is sys.__stderr__ else old.detach()
+        sys.stderr = _Messages(buffer, encoding=encoding, errors=errors, line_buffering=True)
 
 
 def _catch_signals() -> None:

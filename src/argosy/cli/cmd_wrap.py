@@ -203,8 +203,10 @@ def history(prefix: Path, *, as_json: bool) -> None:
 def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
     """Remove old versions of DIR; jobs that run from them must have ended."""
     gone = prune_prefix(prefix.absolute(), keep, open_session(quiet=True))
-    text = f"removed: {', '.join(map(str, gone))}" if gone else "nothing to remove"
-    print_report({"removed": gone}, text, as_json=as_json)
+    text = f"removed: {', '.join(map(str, gone.versions))}" if gone.versions else "nothing to remove"
+    if gone.trees and not gone.versions:
+        text = f"removed: {', '.join(gone.trees)} (unpacked trees that no version needs)"
+    print_report({"removed": gone.versions, "trees": gone.trees}, text, as_json=as_json)
 
 
 @wrap.command("check")

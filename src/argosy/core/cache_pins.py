@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from argosy.core.locks import READABLE, Owner, hold_lock, is_abandoned, read_owner, this_owner, write_owner
+from argosy.core.shared_folders import is_foreign_link
 from argosy.core.store import make_folder
 
 USES = "uses"
@@ -47,7 +48,7 @@ def read_pins(cache: Path) -> dict[str, Owner]:
     """Return the pinned entries, each with one owner; pins of ended processes are removed."""
     used: dict[str, Owner] = {}
     with contextlib.suppress(FileNotFoundError):
-        for record in sorted((cache / USES).iterdir()):
+        for record in () if is_foreign_link(cache / USES) else sorted((cache / USES).iterdir()):
             owner, _ = read_owner(record)
             if is_abandoned(owner, record):
                 with contextlib.suppress(OSError):

@@ -24,6 +24,7 @@ from argosy.core.os_errors import FULL, discard, translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.records import asdict, replace
 from argosy.core.render import DAY
+from argosy.core.shared_folders import is_regular, read_regular_file
 
 HEARTBEAT_SECONDS = 10.0
 STALE_AFTER_SECONDS = 120.0
@@ -37,6 +38,9 @@ NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 READABLE = 0o644
 """Mode of owner records regardless of the umask: other users of a shared folder must see who holds a lock."""
+
+MOST_BYTES = 1 << 16
+"""The largest record of an owner that is read."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -181,7 +185,7 @@ def _take(
         if stamp != seen[0]:
             seen = (stamp, clock.now())
         # An unreadable record is being written, or its machine crashed while writing it: only time can tell.
-        alive = is_alive(owner) if owner else None
+        alive = is_alive(owner) if owner else None if is_regular(path) else False
         if alive is False or (alive is None and clock.now() - seen[1] > STALE_AFTER_SECONDS):
             _take_away(path, mine, stamp)
         if owner and refusing and (alive or (alive is None and beats)):
@@ -215,7 +219,7 @@ def _claim_without_links(path: Path, mine: Path) -> bool:
 
 def _is_mine(path: Path, mine: Path) -> bool:
     with contextlib.suppress(OSError):
-        return path.samefile(mine) or (mine.stat().st_nlink == 1 and path.read_bytes() == mine.read_bytes() != b"")
+        return path.samefile(mine) or (mine.stat().st_nlink == 1 and _read_record(path) == mine.read_bytes() != b"")
     return False
 
 
@@ -250,7 +254,7 @@ def _sweep_claims(path: Path) -> None:
     for claim in files_beside(path, rf"{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}"):
         owner, _ = read_owner(claim)
         if (is_alive(owner) is False) if owner else is_older(claim, STALE_AFTER_SECONDS):
-            claim.unlink(missing_ok=True)
+            discard(claim)
 
 
 def files_beside(path: Path, pattern: str) -> list[Path]:
@@ -260,7 +264,7 @@ def files_beside(path: Path, pattern: str) -> list[Path]:
 
 def is_older(path: Path, seconds: float) -> bool:
     """Return whether a file was last changed more than this many seconds ago; false if it does not exist."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime > seconds
     return False
 
@@ -272,12 +276,18 @@ def read_owner(path: Path) -> tuple[Owner | None, int]:
     """
     stamp = 0
     try:
-        stamp = path.stat().st_mtime_ns
-        return Owner(**parse_json(path.read_text(encoding="utf-8"))), stamp
+        stamp = path.lstat().st_mtime_ns
+        # msgspec's own parser refuses the text of a path that is not UTF-8.
+        return msgspec.convert(parse_json(_read_record(path)), Owner), stamp
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
-    except (ValueError, TypeError, PermissionError):
+    except (ValueError, msgspec.ValidationError, OSError):
         return None, stamp
+
+
+def _read_record(path: Path) -> bytes:
+    """Read a record, in whose place another user of a shared folder may put a pipe or a link."""
+    return read_regular_file(path, most=MOST_BYTES)
 
 
 def _heartbeat(path: Path, stop: threading.Event) -> None:

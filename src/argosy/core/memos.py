@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
+from argosy.core.shared_folders import read_regular_file
 from argosy.core.store import atomic_file, make_folder, mark_used
 
 T = TypeVar("T")
@@ -26,10 +26,10 @@ def read_memo(file: Path, kind: type[T], *, trust_others: bool = False) -> T | N
         Whether to use a file of any user. In a cache of several users, each of them can write any file; without this
         argument, only files of this user and of root are used.
     """
-    with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
-        if trust_others or os.fstat(memo.fileno()).st_uid in {0, os.geteuid()}:
-            mark_used(file)
-            return decode_json(memo.read(), kind)
+    with suppress(OSError, msgspec.DecodeError):
+        text = read_regular_file(file, own=not trust_others)
+        mark_used(file)
+        return decode_json(text, kind)
     return None
 
 

@@ -1,8 +1,9 @@
-"""Let other users read new files in a shared folder, whatever the umask of the user who makes them."""
+"""Share folders with other users: let them read new files whatever the umask, and follow none of their links."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,69 @@ from pathlib import Path
 GROUP = 0o050
 READERS = 0o055
 """Bits of the mode of a folder with which its group, or the group and all other users, can read it."""
+
+
+def is_foreign_link(path: Path) -> bool:
+    """Return whether a path is a symbolic link of another user than root: it may lead to any folder of this user."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid()}
+    return False
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether a path is a regular file, or is missing or not accessible; false for links, pipes and folders."""
+    with contextlib.suppress(OSError):
+        return stat.S_ISREG(path.lstat().st_mode)
+    return True
+
+
+@contextlib.contextmanager
+def opened_folder(folder: Path) -> Iterator[Path]:
+    """Yield a path to a folder of this user that stays the same if another user replaces the folder by a link.
+
+    Raises
+    ------
+    OSError
+        If the folder is a link, is missing or belongs to another user.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(number).st_uid != os.geteuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        yield Path(f"/proc/self/fd/{number}")
+    finally:
+        os.close(number)
+
+
+def read_regular_file(path: Path, *, most: int = -1, own: bool = False) -> bytes:
+    """Return the contents of a file that another user may have replaced: by a pipe, which never ends, or by a link.
+
+    Parameters
+    ----------
+    most
+        The largest size in bytes; -1 for no limit.
+    own
+        Whether to refuse files of other users than this one and root.
+
+    Raises
+    ------
+    OSError
+        If the file is missing, is not a regular one, is too large or belongs to another user.
+    """
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if own and status.st_uid not in {0, os.geteuid()}:
+            raise OSError(errno.EPERM, "it belongs to another user", str(path))
+        if 0 <= most < status.st_size:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read(most)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def is_shared(folder: Path) -> bool:

@@ -28,7 +28,7 @@ from argosy.core.locks import (
 )
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.render import DAY
-from argosy.core.shared_folders import is_shared, share_new
+from argosy.core.shared_folders import is_foreign_link, is_shared, opened_folder, share_new
 from argosy.core.unnamed_files import write_new, write_unnamed
 
 HASHED_BYTES = 1 << 22
@@ -316,10 +316,10 @@ def fill_once(
 def sweep_unfilled(folder: Path) -> None:
     """Remove what killed processes left of the folders that `fill_once` was filling in a folder."""
     for part in folder.glob(".*.part"):
-        if is_foreign(part):
+        name = re.fullmatch(rf"\.(.+?)\.({PART}|gone\.part)", part.name)
+        if name is None or is_foreign(part):
             continue
-        name = re.fullmatch(rf"\.(.+)\.{PART}", part.name)
-        lease = folder / f"{name[1] if name else part.name}.lease"
+        lease = folder / f"{name[1]}.lease"
         with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
             remove_path(part)
 
@@ -363,17 +363,17 @@ def work_folder(parent: Path) -> Iterator[Path]:
 
 def _remove_work(folder: Path) -> None:
     """Remove a work folder, its owner record last, so that the next process can finish an interrupted removal."""
-    with contextlib.suppress(OSError):  # another process may remove it, too
-        for entry in folder.iterdir():
+    with contextlib.suppress(OSError), opened_folder(folder) as opened:  # another process may remove it, too
+        for entry in opened.iterdir():
             if entry.name != OWNER_FILE:
                 remove_path(entry)
     remove_path(folder)
 
 
 def sweep_work(parent: Path) -> None:
-    """Remove the work folders of ended processes below `parent`."""
-    for folder in parent.glob(f"{WORK_PREFIX}*"):
-        if is_foreign(folder):
+    """Remove the work folders of this user's ended processes below `parent`; links of other users are not followed."""
+    for folder in () if is_foreign_link(parent) else parent.glob(f"{WORK_PREFIX}*"):
+        if folder.is_symlink() or not is_owned(folder):
             continue
         owner, _ = read_owner(folder / OWNER_FILE)
         if is_abandoned(owner, folder):

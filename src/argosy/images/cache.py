@@ -17,6 +17,7 @@ from argosy.core.cache_pins import BUILD, COLLECTOR, read_pins
 from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
+from argosy.core.shared_folders import is_foreign_link
 from argosy.core.store import is_foreign, sweep_old_parts, sweep_unfilled, sweep_work, work_folder
 from argosy.images.catalog import CatalogImage, list_folders, unlink_images
 
@@ -85,7 +86,7 @@ def list_entries(session: Session) -> tuple[CacheEntry, ...]:
 def _paths(cache: Path) -> Iterator[tuple[str, Path]]:
     for kind, (_, several) in KINDS.items():
         folders = (cache / name for name in (NOTE_FOLDERS if kind == NOTES else (kind,)))
-        for folder in filter(Path.is_dir, folders):
+        for folder in (each for each in folders if each.is_dir() and not is_foreign_link(each)):
             if several:
                 yield from ((kind, path) for path in folder.iterdir() if path.name[0] != "." and not _is_lease(path))
             else:
@@ -189,7 +190,10 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
         # Processes that started after the listing have pinned their entries; later ones wait for the lock.
         used, scripts = read_pins(cache), list(_job_scripts(session))
         chosen = tuple(
-            each for each in chosen if not _why_kept(cache, each.name, used, scripts if each.kind != NOTES else ())
+            each
+            for each in chosen
+            if not _why_kept(cache, each.name, used, scripts if each.kind != NOTES else ())
+            and not is_foreign_link((cache / each.name).parent)
         )
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):
@@ -205,9 +209,10 @@ def _sweep_killed(session: Session) -> None:
     cache = session.paths.cache
     sweep_work(cache / WORK)
     for folder in (session.paths.runs, *(cache / name for name in NOTE_FOLDERS)):
-        sweep_old_parts(folder)
+        if not is_foreign_link(folder):
+            sweep_old_parts(folder)
     for folder in (cache / kind for kind in FILLED):
-        if os.access(folder, os.W_OK):
+        if os.access(folder, os.W_OK) and not is_foreign_link(folder):
             sweep_unfilled(folder)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.parse import decode_json
+from argosy.core.shared_folders import read_regular_file
 from argosy.core.store import is_owned
 
 READ_BYTES = 256 << 10
@@ -70,7 +71,7 @@ def read_states(file: Path) -> FileStates:
     """Read the states of files; return none if the file is missing, damaged, or another user's."""
     with suppress(OSError, msgspec.DecodeError):
         if is_owned(file):
-            return decode_json(file.read_bytes(), FileStates)
+            return decode_json(read_regular_file(file, own=True), FileStates)
     return FileStates()
 
 

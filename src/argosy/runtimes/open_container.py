@@ -235,7 +235,23 @@ class _Part(msgspec.Struct, frozen=True):
     """The digest that the image records for a shared part, or empty."""
 
     def key(self, session: Session, *, dry: bool = False) -> str:
-        """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records."""
+        """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records.
+
+        Raises
+        ------
+        ImageError
+            If the image was removed after it was opened.
+        """
+        try:
+            return self._key(session, dry=dry)
+        except FileNotFoundError as error:
+            raise ImageError(
+                f"{self.source.path} was removed or replaced meanwhile",
+                evidence=str(error),
+                hint="try again; argosy images ls lists the images",
+            ) from error
+
+    def _key(self, session: Session, *, dry: bool) -> str:
         source = self.source.whole if isinstance(self.source, FlatLayer) else self.source
         part = describe_spans(source.path, tuple((each.offset, each.length) for each in slices_of(source)))
         if not self.shared:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from pathlib import Path
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -15,7 +17,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import remove_path
 from argosy.images.open import open_image
-from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
+from argosy.images.prefix import current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
 from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.new_version import (
@@ -29,10 +31,9 @@ from argosy.wrap.new_version import (
 )
 from argosy.wrap.plan import merge_files, refuse_relative_paths, settings_at_site
 from argosy.wrap.versions import (
-    ACTIVATE,
-    ACTIVATE_FISH,
     CACHE,
-    MODULES,
+    GONE,
+    creating,
     locked_prefix,
     open_prefix,
     read_version,
@@ -40,6 +41,9 @@ from argosy.wrap.versions import (
     switch,
     versions,
 )
+
+TREE = re.compile(r"(joined-)?(sha256-[0-9a-f]{64}|(file|layer)(-[0-9a-f]+){5}|version-\d+)(-\d+)?")
+"""Names of unpacked trees and of merged folders in the cache of a prefix; the last number is that of a user."""
 
 
 def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
@@ -75,11 +79,8 @@ def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
 
 def _create(prefix: Path, draft: VersionDraft, session: Session) -> WrapReport:
     """Create the first version of a locked prefix; remove everything again if that fails."""
-    try:
+    with creating(prefix):
         return add_version(prefix, draft, _from_sources(draft.recipe), session)
-    except BaseException:
-        _clear(prefix)
-        raise
 
 
 def _refuse_without_programs(request: WrapRequest) -> None:
@@ -213,8 +214,15 @@ def read_history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
     return tuple((read_version(prefix, number), number == now) for number in versions(prefix))
 
 
-def prune_prefix(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
-    """Remove old versions, except the current one and the `keep` versions before it, and return their numbers.
+class Pruned(msgspec.Struct, frozen=True):
+    """The numbers of the versions and the names of the unpacked trees that `prune_prefix` removed."""
+
+    versions: tuple[int, ...]
+    trees: tuple[str, ...]
+
+
+def prune_prefix(prefix: Path, keep: int, session: Session) -> Pruned:
+    """Remove old versions, except the current one and the `keep` versions before it, and the trees only they need.
 
     Argosy never does this by itself: a job that still uses an old version would lose its files.
     """
@@ -226,10 +234,11 @@ def prune_prefix(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
         for number in gone:
             _remove(version_folder(prefix, number))
         needed = {tree for number in versions(prefix) for tree in read_version(prefix, number).trees}
-        for tree in (prefix / CACHE / "trees").glob("*"):
-            if tree.is_dir() and tree.name not in needed:
-                _remove(tree)
-    return gone
+        unpacked = [each for each in (prefix / CACHE / "trees").glob("*") if TREE.fullmatch(each.name)]
+        unneeded = sorted(each for each in unpacked if each.is_dir() and each.name not in needed)
+        for tree in unneeded:
+            _remove(tree)
+    return Pruned(gone, tuple(each.name for each in unneeded))
 
 
 def _choose_image(request: UpdateRequest, recipe: PrefixRecipe, *, other_settings: bool) -> CreateImage:
@@ -277,15 +286,7 @@ def _reason(request: UpdateRequest) -> str:
 
 def _remove(folder: Path) -> None:
     """Rename a folder, then remove it, so that a killed removal never leaves half a version."""
-    beside = folder.with_name(f".{folder.name}.gone.part")
+    beside = folder.with_name(f".{folder.name}{GONE}")
     remove_path(beside)
     folder.rename(beside)
     remove_path(beside)
-
-
-def _clear(prefix: Path) -> None:
-    """Remove everything of a locked new prefix whose creation failed."""
-    if current_version(prefix) is not None:
-        return
-    for name in (VERSIONS, CACHE, MODULES, ACTIVATE, ACTIVATE_FISH):
-        remove_path(prefix / name)

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.locks import hold_lock
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.locks import deferred_signals, files_beside, hold_lock
+from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
-from argosy.core.shared_folders import READERS, let_read, let_read_tree
+from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree, read_regular_file
 from argosy.core.shell import quote
-from argosy.core.store import remove_path, sweep_unfilled, write_link
+from argosy.core.store import PART, remove_path, sweep_unfilled, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -26,8 +26,12 @@ CACHE = "cache"
 ACTIVATE = "activate"
 ACTIVATE_FISH = "activate.fish"
 MODULES = "modulefiles"
-OWN_NAMES = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, ACTIVATE_FISH, MODULES})
+MARK = ".wrap.new"
+"""File in a prefix while its first version is created: what has a name of Argosy there is not the user's own."""
+OWN_NAMES = frozenset({VERSIONS, CACHE, ACTIVATE, ACTIVATE_FISH, MODULES})
 """Names that a killed creation of a prefix may leave."""
+GONE = ".gone.part"
+"""End of the temporary name of a version or tree that is being removed."""
 
 
 def refuse_prefix(prefix: Path) -> None:
@@ -48,14 +52,13 @@ def refuse_prefix(prefix: Path) -> None:
             f"invalid path {str(prefix)!r}: it has a quote, a line break or invalid UTF-8",
             hint="choose another --prefix",
         )
-    others = [
-        entry.name for entry in _entries(prefix) if entry.name not in OWN_NAMES and not entry.name.startswith(".")
-    ]
+    own = OWN_NAMES if (prefix / MARK).is_file() else frozenset()
+    others = [entry.name for entry in _entries(prefix) if entry.name not in own and not entry.name.startswith(".")]
     if others:
         raise UsageError(
             f"{prefix} is not empty",
             evidence=f"it contains {', '.join(sorted(others)[:5])}",
-            hint="choose a new or empty folder",
+            hint=_restore_hint(prefix) or "choose a new or empty folder",
         )
 
 
@@ -73,7 +76,7 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
     UsageError
         If there is no such prefix, and `new` is false.
     CheckFailed
-        If the folder cannot be written.
+        If the folder cannot be written, or another user's link is in it.
     """
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
@@ -81,9 +84,41 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
+    _refuse_foreign_links(prefix)
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         _sweep(prefix)
         yield
+
+
+def _refuse_foreign_links(prefix: Path) -> None:
+    """Refuse a prefix that a change would leave by a link of another user, who may write to it, too."""
+    for path in (prefix / VERSIONS, prefix / MODULES, prefix / CACHE, prefix / CACHE / "trees"):
+        if is_foreign_link(path):
+            raise CheckFailed(
+                f"{path} is a link of another user",
+                evidence=f"it leads to {path.readlink()}",
+                hint="remove the link; restore the folder if there was one",
+            )
+
+
+@contextmanager
+def creating(prefix: Path) -> Iterator[None]:
+    """Mark a locked new prefix while the block creates its first version; if that fails, remove what it created.
+
+    Files that an earlier, killed creation left stay, with the mark: the next creation accepts both.
+    """
+    before = {name for name in OWN_NAMES if os.path.lexists(prefix / name)}
+    try:
+        with translate_os_errors(prefix, "--prefix"):
+            (prefix / MARK).touch()
+        yield
+    finally:
+        with deferred_signals():
+            complete = current_version(prefix) is not None
+            for name in () if complete else OWN_NAMES - before:
+                remove_path(prefix / name)
+            if complete or not before:
+                discard(prefix / MARK)
 
 
 def versions(prefix: Path) -> tuple[int, ...]:
@@ -133,7 +168,7 @@ def read_version(prefix: Path, number: int) -> Version:
     """
     path = version_folder(prefix, number) / RECORD
     try:
-        return decode_json(path.read_bytes(), Version)
+        return decode_json(read_regular_file(path), Version)
     except (OSError, msgspec.DecodeError) as error:
         raise CheckFailed(
             f"cannot read the record of version {number} of {prefix}",
@@ -159,19 +194,27 @@ def open_prefix(prefix: Path) -> Version:
     """
     number = current_version(prefix)
     if number is None:
-        restore = f"switch to its last version: argosy wrap rollback {quote(str(prefix))}" if versions(prefix) else ""
         reason = f"{prefix / SWITCH} does not point to one of its versions"
         raise UsageError(
             f"{prefix} does not contain wrapped commands",
             evidence=reason if prefix.is_dir() else "it is a file" if prefix.exists() else "no such folder",
-            hint=restore or "create it: argosy wrap SOURCE --prefix DIR",
+            hint=_restore_hint(prefix) or "create it: argosy wrap SOURCE --prefix DIR",
         )
     return read_version(prefix, number)
 
 
+def _restore_hint(prefix: Path) -> str:
+    """Return the hint for a prefix that lost the link to its current version; empty if it has no version."""
+    return f"switch to its last version: argosy wrap rollback {quote(str(prefix))}" if versions(prefix) else ""
+
+
 def _sweep(prefix: Path) -> None:
     """Remove temporary files of killed processes."""
-    for folder in (prefix, prefix / VERSIONS, prefix / MODULES):
-        for left in folder.glob(".*.part"):
+    for path, pattern in (
+        (prefix / SWITCH, rf"\.({SWITCH}|{ACTIVATE}|{re.escape(ACTIVATE_FISH)})\.{PART}"),
+        (prefix / VERSIONS / "1", rf"\.\d+(\.{PART}|{re.escape(GONE)})"),
+        (prefix / MODULES / "env.lua", rf"\..+\.{PART}"),
+    ):
+        for left in files_beside(path, pattern) if path.parent.is_dir() else ():
             remove_path(left)
     sweep_unfilled(prefix / CACHE / "trees")

@@ -638,6 +638,12 @@ def test_closed_standard_streams_end_nothing() -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("words", "code"), [("config", 0), ("run /nope", 125), ("why", 2)])
+def test_a_closed_standard_error_leaves_output_and_exit_code(words: str, code: int) -> None:
+    said = shell(f'"$ARGOSY" {words} 2>&-')
+    assert (said.returncode, bool(said.stdout)) == (code, code == 0)
+
+
 @pytest.mark.parametrize(("limit", "code"), [(40_000, 7), (200_000, 7), (1_000_000, 0)])
 def test_a_limit_of_memory_that_threads_do_not_start_with_is_refused(limit: int, code: int) -> None:
     said = shell(f'ulimit -v {limit}; "$ARGOSY" sites ls')

@@ -27,8 +27,11 @@ from argosy.core.locks import (
     Owner,
     deferred_signals,
     hold_lock,
+    is_abandoned,
     is_alive,
+    read_owner,
     this_owner,
+    write_owner,
 )
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
@@ -298,6 +301,69 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 @given(st.builds(Owner, *[st.text()] * 2, st.integers(), *[st.text()] * 4))
 def test_a_record_of_any_owner_never_counts_as_alive_here_unless_it_is_this_boot(owner: Owner) -> None:
     assert is_alive(owner) is None
+
+
+ODD_RECORDS = (
+    '{"pid": [1]}',
+    '{"host": 1, "boot": 2, "pid": "x", "started": {}, "user": [], "what": null}',
+    '{"pid": 1e999}',
+)
+
+
+def plant(path: Path, kind: str) -> None:
+    """Make a file that another user may leave in a shared folder in the place of a record."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link to itself":
+        path.symlink_to(path)
+    elif kind == "link to a pipe":
+        os.mkfifo(path.with_name("pipe"))
+        path.symlink_to("pipe")
+    elif kind == "large":
+        path.write_text(" " * 100_000 + json.dumps(asdict(this_owner("w"))))
+    else:
+        path.write_text(kind)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to itself", "link to a pipe", "large", *ODD_RECORDS])
+def test_an_odd_record_of_an_owner_is_unreadable_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    plant(tmp_path / "x", kind)
+    owner, stamp = read_owner(tmp_path / "x")
+    assert (owner, stamp > 0) == (None, True)
+    assert is_abandoned(owner, tmp_path / "x") is False
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to itself", "link to a pipe"])
+def test_a_special_file_in_the_place_of_a_lock_is_removed_at_once(tmp_path: Path, kind: str) -> None:
+    plant(tmp_path / "x", kind)
+    passed = FakeTime()
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
+        assert read_owner(tmp_path / "x")[0] is not None
+    assert passed.seconds == 0
+
+
+def test_a_special_file_in_the_place_of_a_claim_is_skipped(tmp_path: Path) -> None:
+    for number, kind in enumerate(("pipe", "folder")):
+        plant(tmp_path / f"x.{number}.0123abcd", kind)
+        os.utime(tmp_path / f"x.{number}.0123abcd", (0, 0))
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["x.1.0123abcd"]
+
+
+def test_a_lock_that_became_a_pipe_is_left(tmp_path: Path) -> None:
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
+        (tmp_path / "x").unlink()
+        os.mkfifo(tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_the_record_of_an_owner_keeps_text_that_is_not_utf8(tmp_path: Path) -> None:
+    owner = this_owner(f"writing {os.fsdecode(bytes([233]))}")
+    write_owner(tmp_path / "x", owner)
+    assert read_owner(tmp_path / "x")[0] == owner
 
 
 def test_a_link_that_leads_nowhere_is_waited_for_with_pauses(tmp_path: Path) -> None:

@@ -330,6 +330,45 @@ def test_work_folders_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_pat
     assert names(tmp_path) == kept
 
 
+def test_a_sweep_follows_no_link_that_looks_like_a_work_folder(tmp_path: Path) -> None:
+    victim, work = tmp_path / "victim", tmp_path / "work"
+    for folder in (victim, work):
+        folder.mkdir()
+    (victim / "thesis.tex").touch()
+    os.utime(victim, (0, 0))
+    (work / "argosy-work-1-evil").symlink_to(victim)
+    with work_folder(work):
+        pass
+    assert names(victim) == ["thesis.tex"]
+
+
+def test_odd_entries_with_the_name_of_a_work_folder_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / "argosy-work-3-folder/owner.json").mkdir(parents=True)
+    (tmp_path / "argosy-work-3-link").symlink_to("argosy-work-3-link")
+    (tmp_path / "argosy-work-3-file").touch()
+    with work_folder(tmp_path) as folder:
+        assert folder.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder to another user")
+def test_root_sweeps_no_work_folder_of_another_user(tmp_path: Path) -> None:
+    leave_work(tmp_path, "of-another", None, age=8 * 86400)
+    os.chown(tmp_path / "argosy-work-of-another", 4711, 4711)
+    with work_folder(tmp_path):
+        pass
+    assert names(tmp_path) == ["argosy-work-of-another"]
+
+
+def test_a_work_folder_that_was_replaced_by_a_link_keeps_the_files_of_its_target(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "thesis.tex").touch()
+    with work_folder(tmp_path / "work") as folder:
+        remove_path(folder)
+        folder.symlink_to(victim)
+    assert (names(victim), names(tmp_path / "work")) == (["thesis.tex"], [])
+
+
 def test_a_folder_for_work_files_is_the_same_wherever_a_program_runs() -> None:
     session = open_session(work="mine/work")
     assert session.work_parent() == Path.cwd() / "mine/work"

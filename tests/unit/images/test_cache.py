@@ -106,6 +106,28 @@ def test_what_killed_processes_left_is_removed_even_if_no_entry_is(session: Sess
         assert list((cache / "work").iterdir()) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
+@pytest.mark.parametrize("name", ["fetched", "uv", "digests", "work", "uses"])
+def test_a_link_of_another_user_in_the_cache_is_not_followed_and_an_own_one_is(session: Session, name: str) -> None:
+    cache, other = session.paths.cache, session.paths.cache.parent / "other"
+    for file in ("one/thesis.tex", ".one.7.0123abcd.part", "argosy-work-7-0123abcd/thesis.tex"):
+        (other / file).parent.mkdir(exist_ok=True, parents=True)
+        (other / file).touch()
+        os.utime(other / file, (0, 0))
+    os.utime(other / "argosy-work-7-0123abcd", (0, 0))
+    files = sorted(other.rglob("*"))
+    if (cache / name).exists():
+        (cache / name).rename(cache / "former")
+    (cache / name).symlink_to(other)
+    os.lchown(cache / name, 4711, 4711)
+    read_pins(cache)
+    assert not any(entry.startswith(name) for entry in names(collect(Limits(NOBODY), session)))
+    assert sorted(other.rglob("*")) == files
+    os.lchown(cache / name, os.geteuid(), os.getegid())
+    collect(Limits(NOBODY), session)
+    assert sorted(other.rglob("*")) != files or (name == "uv" and not (cache / name).exists())
+
+
 def test_old_parts_of_notes_and_records_are_removed_and_new_ones_stay(session: Session) -> None:
     for folder in (session.paths.cache / "digests", session.paths.runs / "7"):
         folder.mkdir(parents=True, exist_ok=True)

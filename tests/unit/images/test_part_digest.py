@@ -88,6 +88,15 @@ def test_a_memo_of_another_user_is_ignored(image: Path, tmp_path: Path) -> None:
     assert part_digest(part, tmp_path) == digest
 
 
+def test_a_pipe_in_the_place_of_a_memo_is_not_waited_for(image: Path, tmp_path: Path) -> None:
+    part = describe_part(image, 4, len(DATA))
+    digest = part_digest(part, tmp_path)
+    memo = memo_of(tmp_path)
+    memo.unlink()
+    os.mkfifo(memo)
+    assert (cached_digest(part, tmp_path), part_digest(part, tmp_path)) == ("", digest)
+
+
 def test_an_image_in_a_folder_that_is_not_utf8_has_a_digest(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -82,3 +83,21 @@ def test_why_names_a_rank_that_failed_without_a_line_in_its_log(tmp_path: Path) 
     assert "failed first (code 3)\n" in said.stdout
     assert "rank-2.log: no known error\n" in said.stdout
     assert "ended with an error (code 3): rank 2 on " in said.stdout
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_script_ends_the_children_of_the_copies_after_them(shell: str, number: signal.Signals) -> None:
+    child = "trap 'echo child; exit' TERM; echo $$; while :; do sleep 0.1; done"
+    script = copies_script(*[f"sh -c {quote(child)} & wait"] * 2)
+    with subprocess.Popen([shell, "-c", script], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout
+        children = [int(started.stdout.readline()) for _ in range(2)]
+        started.send_signal(number)
+        try:
+            said, _ = started.communicate(timeout=10)
+        finally:
+            for each in children:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+    assert (started.returncode, said) == (128 + number, "child\n" * 2)

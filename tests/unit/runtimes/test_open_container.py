@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from argosy.core.errors import ImageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter
 from argosy.core.shell import ShellHelper
+from argosy.images.part_digest import describe_spans
 from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
 from argosy.runtimes.open_container import name_of_image, open_container, plan_entry
 from argosy.runtimes.runtime import SCRIPTS
@@ -21,6 +24,7 @@ from argosy.sites.read import read_site
 from tests.unit.machines import make_host, real_session
 
 SITE = read_site("local")
+MKSQUASHFS = shutil.which("mksquashfs") or ""
 IMAGE = Image("/site/torch.sif", ImageKind.SIF, "", "amd64")
 
 
@@ -46,6 +50,26 @@ def test_a_home_that_is_no_folder_is_not_mounted(tmp_path: Path, home: str, moun
     plan = open_container(ContainerRequest(runtime="bwrap"), str(tree), replace(real, host=host), dry=True)
     assert (Bind(home, home) in plan.entry.binds) is mounted
     assert "/dev/null" not in plan.runtime.argv(plan.entry, ("true",))
+
+
+@pytest.mark.skipif(not MKSQUASHFS, reason="needs mksquashfs")
+def test_an_image_that_is_removed_while_a_container_starts_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bin", "etc", "usr", "proc"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    image = tmp_path / "image.sqsh"
+    subprocess.run((MKSQUASHFS, tmp_path / "tree", image, "-quiet"), check=True, stdout=subprocess.DEVNULL)
+
+    def removed(*facts: object) -> object:
+        image.unlink()
+        return describe_spans(*facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("argosy.runtimes.open_container.describe_spans", removed)
+    real = real_session(tmp_path)
+    session = replace(real, host=replace(real.host, programs={"bwrap": "/usr/bin/bwrap"}))
+    with pytest.raises(ImageError, match=f"{image} was removed or replaced meanwhile"):
+        open_container(ContainerRequest(runtime="bwrap"), str(image), session, dry=True)
 
 
 def test_a_job_gets_the_version_to_which_an_alias_points(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -9,7 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
 from argosy.core.process import FakeRunner, Reply
@@ -41,7 +44,7 @@ from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
+from argosy.wrap.versions import MARK, keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
 START = StartFile(
@@ -215,6 +218,7 @@ def test_a_prefix_is_created_only_in_an_empty_or_prefix_folder(tmp_path: Path) -
     refuse_prefix(tmp_path / "absent")
     refuse_prefix(tmp_path)
     (tmp_path / "versions").mkdir()
+    (tmp_path / MARK).touch()
     refuse_prefix(tmp_path)
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UsageError, match="is not empty"):
@@ -226,15 +230,53 @@ def test_a_prefix_is_created_only_in_an_empty_or_prefix_folder(tmp_path: Path) -
             refuse_prefix(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["versions", "cache", "modulefiles", "activate", "activate.fish"])
+def test_a_folder_of_the_user_with_a_name_of_a_prefix_is_refused_and_kept(tmp_path: Path, name: str) -> None:
+    results = tmp_path / "mine" / name / "results.csv"
+    results.parent.mkdir(parents=True)
+    results.write_text("precious")
+    request = WrapRequest(tmp_path / "mine", PrefixRecipe(PrefixSourceKind.IMAGE, ("/absent.sif",)), Settings())
+    with pytest.raises(UsageError, match=f"is not empty\n  it contains {name}"):
+        create_prefix(request, make_session(tmp_path / "session"))
+    assert results.read_text() == "precious"
+
+
+def test_a_failed_creation_removes_what_it_created_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+
+    def fail(prefix: Path, *_: object) -> None:
+        for name in ("versions/1", "cache/trees"):
+            (prefix / name).mkdir(parents=True, exist_ok=True)
+        raise ImageError("damaged")
+
+    monkeypatch.setattr("argosy.wrap.prefix.add_version", fail)
+    request = WrapRequest(mine, PrefixRecipe(PrefixSourceKind.IMAGE, ("/absent.sif",)), Settings())
+    for left, stays in ((), [".hidden"]), (("cache/own",), [".hidden", MARK, "cache"]):
+        for name in left:  # as a killed creation
+            (mine / name).mkdir(parents=True)
+            (mine / MARK).touch()
+        mine.mkdir(exist_ok=True)
+        (mine / ".hidden").touch()
+        with pytest.raises(ImageError):
+            create_prefix(request, make_session(tmp_path / "session"))
+        assert sorted(path.name for path in mine.iterdir()) == sorted(stays)
+
+
 def test_leftovers_of_killed_processes_in_a_prefix_are_removed(tmp_path: Path) -> None:
-    for name in (".activate.1.ab.part", "modulefiles/.env.lua.1.ab.part", "versions/.2.1.ab.part/file"):
+    end = "1.0123abcd.part"
+    left = (f".activate.{end}", f"modulefiles/.env.lua.{end}", f"versions/.2.{end}/file", "versions/.1.gone.part/file")
+    trees = (f"cache/trees/.t.{end}/file", "cache/trees/.t.gone.part/file")
+    own = (".film.part", f".film.{end}", "modulefiles/env.lua", "versions/.x.part", "cache/trees/.x.part")
+    for name in (*left, *trees, *own):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / ".current.1.ab.part").symlink_to("versions/1")
-    (tmp_path / "modulefiles/env.lua").touch()
+    (tmp_path / f".bin.{end}").symlink_to("versions/1")
     with locked_prefix(tmp_path, make_session(), doing="testing", new=True):
         pass
-    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["env.lua"]
+    kept = [path for path in tmp_path.rglob("*") if not path.is_dir()]
+    assert sorted(str(path.relative_to(tmp_path)) for path in kept) == sorted(own)
 
 
 def test_the_link_current_selects_the_version_of_a_prefix(tmp_path: Path) -> None:
@@ -268,6 +310,56 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
     report = rollback_prefix(tmp_path, 0, make_session(tmp_path))
     assert (report.version.number, report.previous, current_version(tmp_path)) == (2, 0, 2)
     assert rollback_prefix(tmp_path, 0, make_session(tmp_path)).version.number == 1
+
+
+TREES = (f"sha256-{'0a' * 32}", "file-1a-2b-0-4d-5e-1000", "joined-version-1")
+"""Names of unpacked trees in a prefix."""
+
+
+def make_version(prefix: Path, number: int, trees: tuple[str, ...]) -> None:
+    folder = prefix / f"versions/{number}"
+    folder.mkdir(parents=True)
+    recipe = PrefixRecipe(PrefixSourceKind.FILES, ())
+    write_version(folder, Version(number, "abc", "", "new", "0", recipe, Settings(), "bwrap", "image.sif", trees=trees))
+
+
+def test_a_pruned_prefix_loses_the_trees_that_no_version_needs_and_tells_it(tmp_path: Path) -> None:
+    make_version(tmp_path, 1, TREES[:1])
+    switch(tmp_path, 1)
+    for name in (*TREES, "of-the-user"):
+        (tmp_path / "cache/trees" / name / "root").mkdir(parents=True)
+    told = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path)])
+    assert told.output == f"removed: {TREES[1]}, {TREES[2]} (unpacked trees that no version needs)\n"
+    assert sorted(path.name for path in (tmp_path / "cache/trees").iterdir()) == ["of-the-user", TREES[0]]
+    again = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path), "--json"])
+    assert json.loads(again.output) == {"removed": [], "trees": []}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
+@pytest.mark.parametrize("name", ["cache", "cache/trees", "versions", "modulefiles"])
+def test_a_change_of_a_prefix_follows_no_link_of_another_user(tmp_path: Path, name: str) -> None:
+    prefix, victim = tmp_path / "prefix", tmp_path / "victim"
+    make_version(prefix, 1, ())
+    switch(prefix, 1)
+    (victim / "trees" / TREES[0]).mkdir(parents=True)
+    (victim / TREES[0]).mkdir()
+    (prefix / name).parent.mkdir(exist_ok=True)
+    if (prefix / name).exists():
+        shutil.rmtree(prefix / name)
+    (prefix / name).symlink_to(victim)
+    os.lchown(prefix / name, 4711, 4711)
+    with pytest.raises(CheckFailed, match=f"{name} is a link of another user\n  it leads to {victim}"):
+        prune_prefix(prefix, 0, make_session(tmp_path / "session"))
+    assert sorted(path.name for path in victim.rglob("*")) == sorted([TREES[0], TREES[0], "trees"])
+
+
+def test_a_pipe_in_the_place_of_the_record_of_a_version_is_not_waited_for(tmp_path: Path) -> None:
+    make_version(tmp_path, 1, ())
+    switch(tmp_path, 1)
+    (tmp_path / "versions/1/wrap.json").unlink()
+    os.mkfifo(tmp_path / "versions/1/wrap.json")
+    with pytest.raises(CheckFailed, match=r"cannot read the record of version 1(.|\n)*not a regular file"):
+        read_history(tmp_path)
 
 
 def test_a_missing_prefix_is_not_created_by_a_change(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from argosy.builder.python.pins import Pin, SourcedRequirement, read_demand
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
-from argosy.core.shared_folders import share_new
+from argosy.core.shared_folders import read_regular_file, share_new
 from argosy.core.store import atomic_file, digest_of_file, make_folder
 from argosy.images.part_digest import describe_part, part_digest, remember_digest
 from argosy.images.sif.write import FileSlice, whole_of
@@ -158,7 +158,7 @@ def entry_name(name: str, version: str, facts: Sequence[object]) -> str:
 def find_part(entry: Path, cache: Path) -> PackedPackage | None:
     """Return the packed package of an entry; None if it is missing or damaged."""
     with suppress(OSError, msgspec.DecodeError):
-        stored, part = (entry / RECORD).read_bytes(), entry / PART
+        stored, part = read_regular_file(entry / RECORD), entry / PART
         digest, text = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         if hashlib.sha256(text).digest() != digest:
             return None

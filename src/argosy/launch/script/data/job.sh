@@ -261,6 +261,7 @@ open_pipe() {
     mkfifo "$argosy_folder/pipe"
     exec 9<> "$argosy_folder/pipe"
     rm -r "$argosy_folder"
+    argosy_setsid=$(command -v setsid) || argosy_setsid=''
     trap 'argosy_code=129' HUP
     trap 'argosy_code=130' INT
     trap 'argosy_code=143' TERM
@@ -272,7 +273,8 @@ run_copy() {
     (
         trap - TERM
         echo started >&9
-        exec "$@" 9>&-
+        # A process group of its own: see below.
+        exec $argosy_setsid "$@" 9>&-
     ) &
     argosy_copy=$!
     [ -z "$argosy_stopped" ] || kill "$argosy_copy" 2> /dev/null || :
@@ -280,6 +282,8 @@ run_copy() {
     wait "$argosy_copy" 2> /dev/null || argosy_code=$?
     # The signal ends the first wait, not the copy.
     [ -z "$argosy_stopped" ] || wait "$argosy_copy" 2> /dev/null || :
+    # Processes that it started would live on.
+    [ -z "$argosy_stopped" ] || kill -s TERM -- "-$argosy_copy" 2> /dev/null || :
     echo "$argosy_code $argosy_rank" >&9
 }
 
