@@ -67,6 +67,7 @@ from argosy.sites.profile import Site
 from argosy.slurm.calls import run_slurm
 from argosy.slurm.option_checks import named_cluster
 from argosy.slurm.queries import parse_scontrol_job
+from argosy.slurm.sbatch import JobOptions
 
 GPU_COUNT = re.compile(r"(?:^|[,/:])gpu(?:[:/][A-Za-z][\w.-]*)?[:=](\d+)")
 """The GPUs in a list of resources: ``gres/gpu:a100:4``, ``gres:gpu:4``, ``gpu:4`` or ``cpu=8,gres/gpu=4``."""
@@ -140,7 +141,9 @@ def resolve_launch(
         if not target.is_job:
             job_host, container = _resolve_local(request, target, session, purpose)
         elif purpose is not Purpose.START and is_elsewhere(request, target.site, session, remote_image=remote_image):
-            request = from_submit_folder(request, host.cwd) if purpose is Purpose.SHOW else request
+            if purpose is Purpose.SHOW:
+                request = from_submit_folder(request, host.cwd)
+                target = _with_paths(target, request.options)
             job_host, container = _assume_job(
                 request, target, session, purpose, record=record, remote_image=remote_image
             )
@@ -152,6 +155,12 @@ def resolve_launch(
     program = read_program(request, host.cwd) if is_read else ProgramImports()
     versions = _versions_of(container.entry.image, request)
     return LaunchContext(request, target, container, job_host, versions, record, program)
+
+
+def _with_paths(target: LaunchTarget, options: JobOptions) -> LaunchTarget:
+    """Return the target with the folder and output files of other options."""
+    paths = replace(target.options, chdir=options.chdir, output=options.output, error=options.error)
+    return replace(target, options=paths)
 
 
 def _check_program(
