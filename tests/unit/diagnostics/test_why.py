@@ -458,3 +458,11 @@ def test_names_are_read_from_a_message_with_blank_lines_between_its_lines() -> N
     """Some terminals and web forms double the line ends of a message."""
     said = "\n\n".join(next(each for each in SIGNATURES if each.name == "pmix-component").example.splitlines())
     assert "PMIX_MCA_psec=^munge" in find_errors(said, SIGNATURES)[0].fix
+
+
+def test_the_way_of_an_error_through_nccl_is_no_progress() -> None:
+    first = (
+        "n1:1:7 [0] include/shm.h:48 NCCL WARN Error while creating shared memory segment nccl-shm-recv-3 (size 963)\n"
+    )
+    way = "".join(f"n1:1:7 [0] NCCL INFO {name}:{line} -> 2\n" for name in ("init.cc", "proxy.cc") for line in range(9))
+    assert [each.level for each in find_errors(first + way, SIGNATURES)] == ["cause"]

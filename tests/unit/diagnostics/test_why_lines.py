@@ -227,6 +227,12 @@ CAUSES = [
         f"{NCCL}NET/OFI Request 0x7 completed with error. RC: 107. Error: 13 (Unresponsive remote (was previously)",
     ),
     ("efa-versions", f"{NCCL}NET/OFI Request 0x7 completed with error. RC: 5. Error: 18 (Remote feature mismatch)"),
+    ("rendezvous-port-zero", "TimeoutError: timed out after 300s while trying to connect to 127.0.0.1:0"),
+    ("label-out-of-range", "t >= 0 && t < n_classes` failed."),
+    (
+        "slurm-program-outside",
+        "slurmstepd: error: execve(): /opt/bin/train: No such file or directory\npyxis: importing docker image: a",
+    ),
     ("supervisor-spawn", "slurmd: ERROR (abnormal termination)"),
     ("ofi-unexpected-message", "process:1648 NCCL WARN NET/OFI Write complete from unexpected request type!"),
     (
