@@ -56,7 +56,9 @@ def test_copies_that_end_well_are_all_waited_for(shell: str) -> None:
 def test_a_signal_to_the_script_ends_all_copies_and_is_its_exit_code(shell: str) -> None:
     waits = 'trap "echo ended; exit 0" TERM; echo up; while :; do sleep 0.1; done'
     script = copies_script(waits, waits)
-    with subprocess.Popen([shell, "-c", script], stdout=subprocess.PIPE, text=True) as started:
+    # A caller such as nohup ignores SIGHUP, and a shell cannot trap a signal that was ignored when it started.
+    command = ["env", "--default-signal", shell, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout
         assert [started.stdout.readline() for _ in range(2)] == ["up\n"] * 2
         started.send_signal(signal.SIGTERM)
@@ -90,7 +92,9 @@ def test_why_names_a_rank_that_failed_without_a_line_in_its_log(tmp_path: Path) 
 def test_a_signal_to_the_script_ends_the_children_of_the_copies_after_them(shell: str, number: signal.Signals) -> None:
     child = "trap 'echo child; exit' TERM; echo $$; while :; do sleep 0.1; done"
     script = copies_script(*[f"sh -c {quote(child)} & wait"] * 2)
-    with subprocess.Popen([shell, "-c", script], stdout=subprocess.PIPE, text=True) as started:
+    # A caller such as nohup ignores SIGHUP, and a shell cannot trap a signal that was ignored when it started.
+    command = ["env", "--default-signal", shell, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout
         children = [int(started.stdout.readline()) for _ in range(2)]
         started.send_signal(number)
