@@ -233,6 +233,12 @@ CAUSES = [
         "slurm-program-outside",
         "slurmstepd: error: execve(): /opt/bin/train: No such file or directory\npyxis: importing docker image: a",
     ),
+    ("slurm-no-sack", "sinfo: error: failed to connect to any sack sockets"),
+    ("enroot-load-mount", "[INFO] Loading container root filesystem...\n\nmount: permission denied"),
+    (
+        "registry-bad-request",
+        "pyxis:     [ERROR] URL http://master:5000/v2/a/manifests/latest returned error code: 400 Bad",
+    ),
     ("supervisor-spawn", "slurmd: ERROR (abnormal termination)"),
     ("ofi-unexpected-message", "process:1648 NCCL WARN NET/OFI Write complete from unexpected request type!"),
     (
