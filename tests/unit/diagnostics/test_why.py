@@ -466,3 +466,20 @@ def test_the_way_of_an_error_through_nccl_is_no_progress() -> None:
     )
     way = "".join(f"n1:1:7 [0] NCCL INFO {name}:{line} -> 2\n" for name in ("init.cc", "proxy.cc") for line in range(9))
     assert [each.level for each in find_errors(first + way, SIGNATURES)] == ["cause"]
+
+
+BUILD_WITHOUT_NVCC = (
+    "error: subprocess-exited-with-error\n"
+    "UserWarning: flash_attn was requested, but nvcc was not found.  Are you sure your environment has nvcc\n"
+)
+UNPACKING_WITH_OLD_GLIBC = (
+    "FATAL:   while extracting a.sif: root filesystem extraction failed: extract command failed: /opt/tool:\n"
+    "/lib/libc.so.6: version `GLIBC_2.33' not found (required by /opt/tool)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "name"), [(BUILD_WITHOUT_NVCC, "nvcc-missing"), (UNPACKING_WITH_OLD_GLIBC, "glibc-too-old")]
+)
+def test_a_reason_is_named_before_what_follows_from_it(log: str, name: str) -> None:
+    assert find_errors(log, SIGNATURES)[0].name == name

@@ -751,7 +751,7 @@ CAUSES = [
     ("fakeroot-tool", "/.singularity.d/libs/fakeroot: line 96: getopt: command not found"),
     ("ray-start", "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to"),
     (
-        "registry-denied",
+        "registry-bad-request",
         "slurmstepd: error: pyxis: [ERROR] URL http://h:5000/v2/x/manifests/1 returned error code: 400 Bad Request",
     ),
     ("certificates", "curl: (35) error:1408F10B:SSL routines:ssl3_get_record:wrong version number"),

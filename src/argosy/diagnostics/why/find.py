@@ -64,8 +64,8 @@ MILD = ("script-file-missing", "terminated", "operand-missing", "conda-environme
 """Errors of one command, after which a script usually continues."""
 OF_ONE_COMMAND = re.compile(r": line \d+: ")
 """Mark of what a shell says of one command of its script."""
-TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
-"""Symptoms that come last, since any other one tells more."""
+TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others", "wheel-build", "unsquashfs-failed")
+"""Errors that come last of their level, since any other one tells more."""
 
 WARNED = re.compile(
     r"(?<!NCCL )(?<!:\d{3} )\bWARN(?:ING)?\b(?!: Function: )|\bUserWarning\b"
