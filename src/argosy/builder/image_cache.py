@@ -170,6 +170,7 @@ def _covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
 
 def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
     """Report an output for which nothing was installed or packed."""
+    program = "python" if lock.python else "COMMAND"
     return BuildReport(
         output=str(request.output),
         digest=lock.content,
@@ -182,7 +183,7 @@ def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tup
         backend="",
         timings=(),
         notes=notes,
-        use=render_use(request.form, request.output, base="", program="python", activation=plan_activation()),
+        use=render_use(request.form, request.output, base="", program=program, activation=plan_activation()),
     )
 
 

@@ -13,6 +13,9 @@ from argosy.images.catalog import parse_catalog_name
 
 FIND = Path(__file__).with_name("scripts") / "find_image.sh"
 
+UNSET = "/unset"
+"""What a variable without a value becomes: no catalog is there, and the path stays one below the folder."""
+
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -43,5 +46,5 @@ def _expand_there(folder: str) -> ShellExpr:
     pairs = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
     return ShellExpr(
         in_double_quotes(text)
-        + "".join(f"${{{braced or plain}-}}{in_double_quotes(after)}" for braced, plain, after in pairs)
+        + "".join(f"${{{braced or plain}:-{UNSET}}}{in_double_quotes(after)}" for braced, plain, after in pairs)
     )

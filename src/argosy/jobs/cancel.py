@@ -12,7 +12,6 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import read_owner
-from argosy.core.parse import parse_cpulist, parse_int
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
@@ -23,7 +22,7 @@ from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.scheduler import ask_tasks, list_jobs
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, has_task, known_value, other_user, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue, share_task
 from argosy.slurm.states import ENDED, RUNNING, WAITING, choose_task, describe_state, task_number
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
@@ -231,9 +230,7 @@ def _describe_job(job: str, record: Path | None, rows: Sequence[dict[str, str]],
 def _is_one_of(row: dict[str, str], job: str) -> bool:
     """Return whether the row of scontrol is about some of the tasks in a list: ``7_[1,3-5]``."""
     shown, wanted = row.get("ArrayTaskId", ""), job.partition("_")[2]
-    if shown.isdigit():
-        return has_task(wanted, parse_int(shown))
-    return shown.endswith("...") or any(has_task(shown, task) for task in parse_cpulist(wanted.strip("[]")))
+    return shown.endswith("...") or share_task(shown, wanted)
 
 
 def _count_tasks(rows: Sequence[dict[str, str]]) -> str:

@@ -6,8 +6,9 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -33,13 +34,21 @@ def base_number(job: str) -> str:
 
 def has_task(array: str, task: int) -> bool:
     """Return whether an array (``--array``: ``1,4-10:2%3``) has a task."""
+    return any(task in tasks for tasks in _task_ranges(array))
+
+
+def share_task(one: str, other: str) -> bool:
+    """Return whether two lists of tasks of an array have a task in common."""
+    pairs = itertools.product(_task_ranges(one), _task_ranges(other))
+    return any(any(task in longer for task in shorter) for shorter, longer in (sorted(pair, key=len) for pair in pairs))
+
+
+def _task_ranges(array: str) -> Iterator[range]:
     for part in array.strip("[]").partition("%")[0].split(","):
         numbers, _, step = part.partition(":")
         first, _, last = numbers.partition("-")
-        begin, step_size = parse_int(first, task + 1), max(1, parse_int(step, 1))
-        if begin <= task <= parse_int(last or first) and (task - begin) % step_size == 0:
-            return True
-    return False
+        if first.isdigit():
+            yield range(int(first), parse_int(last or first) + 1, max(1, parse_int(step, 1)))
 
 
 class JobRow(msgspec.Struct, frozen=True):

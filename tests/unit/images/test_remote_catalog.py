@@ -85,3 +85,15 @@ def test_a_file_precedes_a_name_and_folders_of_the_site_follow_the_users(
     assert find_remote_image(find, "one", f"{tmp_path}/one", folders) == (f"{own}/one.sif", 3)
     (tmp_path / "one").write_text("file")
     assert find_remote_image(find, "one", f"{tmp_path}/one", folders) == (f"{tmp_path}/one", 4)
+
+
+def test_a_folder_with_a_variable_that_is_not_set_has_no_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_DISK", raising=False)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "1.sif").write_text("tools")
+    folder = f"$NO_SUCH_DISK{tmp_path}"
+    assert find_remote_image(RealRunner(), "tools:1", "/nosuch", (folder,)) is None
+    monkeypatch.setenv("NO_SUCH_DISK", "/")
+    assert find_remote_image(RealRunner(), "tools:1", "/nosuch", (folder,)) is not None

@@ -31,6 +31,7 @@ from argosy.slurm.queries import (
     parse_squeue,
     plan_squeue,
     plan_squeue_scripts,
+    share_task,
     sort_tasks,
 )
 from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
@@ -357,3 +358,19 @@ def test_tasks_are_listed_by_number_where_their_array_was_first() -> None:
     ids = ("60_[3-5%2]", "9", "60_10", "60_2", "8+1", "60_1")
     rows = parse_squeue("".join(f"{each}|RUNNING|None|N/A|1|0:01|1:00|main|n1|train\n" for each in ids))
     assert [row.id for row in sort_tasks(rows)] == ["60_1", "60_2", "60_[3-5%2]", "60_10", "9", "8+1"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("4-70000%2", "[66000-66005]", True),
+        ("[5-69000]", "4", False),
+        ("0-10:2", "[1,3,5]", False),
+        ("0-10:2", "3-4", True),
+        ("[1-2,8]", "8%1", True),
+        ("x", "1", False),
+    ],
+)
+def test_two_lists_of_tasks_share_one(one: str, other: str, *, shared: bool) -> None:
+    """An array may have tasks up to 4 million (MaxArraySize)."""
+    assert share_task(one, other) is share_task(other, one) is shared
