@@ -14,7 +14,7 @@ from argosy.images.catalog import parse_catalog_name
 FIND = Path(__file__).with_name("scripts") / "find_image.sh"
 
 UNSET = "/unset"
-"""What a variable without a value becomes: no catalog is there, and the path stays one below the folder."""
+"""The text that replaces a variable without a value. It leads to no catalog."""
 
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
