@@ -37,7 +37,8 @@ case $argosy_folder in
 *) argosy_absolute "$argosy_folder" ;;
 esac
 argosy_folder=${argosy_folder%/bin}
-argosy_unlinked "${argosy_folder%/versions/@number@}"
+argosy_called=${argosy_folder%/versions/@number@}
+argosy_unlinked "$argosy_called"
 argosy_prefix=$argosy_folder
 argosy_command=${argosy_program-$argosy_prefix/bin/$argosy_name} argosy_above=""
 argosy_path=$argosy_prefix/bin:@path@
@@ -58,6 +59,18 @@ if ! command -v @program@ > /dev/null; then
             "run it outside the container: $argosy_prefix/bin/$argosy_name $*"
     argosy_fail "cannot start $argosy_name of $argosy_prefix: @program@ is not on this node" \
         "@alternative@change the runtime: argosy wrap update $argosy_prefix --runtime NAME"
+fi
+
+# The container lacks some folders of the prefix, for example versions/: from there, start in the prefix itself. The links
+# at the top of inside/ lead to folders of the image.
+argosy_start=$PWD argosy_place=""
+case $PWD in
+"$argosy_prefix"/*) argosy_place=${PWD#"$argosy_prefix"/} ;;
+"$argosy_called"/*) argosy_place=${PWD#"$argosy_called"/} ;;
+esac
+argosy_folder=$argosy_prefix/versions/@number@/inside
+if [ ! -d "$argosy_folder/$argosy_place" ] && [ ! -h "$argosy_folder/${argosy_place%%/*}" ]; then
+    argosy_start=$argosy_prefix
 fi
 
 # An image never changes; new packages go into the next version of the prefix.
