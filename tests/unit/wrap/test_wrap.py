@@ -621,6 +621,21 @@ def test_a_removed_working_folder_is_reported(prefix: Path) -> None:
     assert "the current folder was removed" in done.stderr
 
 
+def test_control_characters_of_paths_do_not_reach_the_terminal(prefix: Path) -> None:
+    odd = prefix.with_name("a\x1b[31m\nü")
+    prefix.rename(odd)
+    (odd / "versions/3/image.sif").unlink()
+    done = subprocess.run([odd / "bin/python"], env={"PATH": f"{odd.parent}/tools"}, capture_output=True, check=False)
+    plain = f"{odd.parent}/a?[31m?ü"
+    assert (done.returncode, done.stderr.decode().splitlines()) == (
+        125,
+        [
+            f"argosy: cannot read the image: {plain}/versions/3/image.sif",
+            f'  -> restore it, or: argosy wrap rollback "{plain}"',
+        ],
+    )
+
+
 def test_a_name_with_a_line_break_starts_nothing_of_its_own(prefix: Path) -> None:
     name = "x\ntouch made"
     program = prefix / "versions/3/bin" / name

@@ -6,9 +6,16 @@
 # The only program that starts is the runtime, which replaces this process.
 
 argosy_fail() {
-    printf "argosy: %s\n" "$1" >&2
-    [ -z "${2-}" ] || printf "  -> %s\n" "$2" >&2
+    argosy_print "argosy: $1"
+    [ -z "${2-}" ] || argosy_print "  -> $2"
     exit 125
+}
+# Control characters, for example of paths, could change the terminal.
+argosy_print() {
+    case $1 in
+    *[[:cntrl:]]*) printf "%s" "$1" | PATH=$PATH:/usr/bin:/bin tr "\001-\037\177" "?" && echo ;;
+    *) printf "%s\n" "$1" ;;
+    esac >&2
 }
 case $PWD in /*) ;; *) argosy_fail "the current folder was removed" "change to an existing folder, for example: cd" ;; esac
 argosy_absolute() {
