@@ -112,10 +112,13 @@ class OverSsh:
         return CheckFailed(
             f"no such folder on {host}: {folder}" if folder else f"cannot start sh on {host}",
             evidence=errors or f"(exit code {reply.code})",
-            hint=f"create it: ssh {host} mkdir -p {quote(folder)}"
-            if folder
-            else f"make this work first: ssh {host} sh",
+            hint=suggest_mkdir(host, folder) if folder else f"make this work first: ssh {host} sh",
         )
+
+
+def suggest_mkdir(host: str, folder: str) -> str:
+    """Return the hint to create a remote folder; ssh joins its arguments, and the remote shell reads them again."""
+    return f"create it: ssh {host} {quote(f'mkdir -p -- {quote(folder)}')}"
 
 
 def render_word(program: str) -> str:

@@ -21,8 +21,8 @@ from argosy.core.progress import Meter
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.shell import CALL, quote, read_function
-from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text
+from argosy.core.shell import CALL, read_function
+from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text, suggest_mkdir
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
@@ -163,7 +163,7 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> RemoteImage:
         raise UsageError(
             f"the folder of {wanted} does not exist on {remote.host}",
             evidence=reply.stderr.strip(),
-            hint=f"create it: ssh {remote.host} mkdir -p {quote(str(folder))}",
+            hint=suggest_mkdir(remote.host, str(folder)),
         )
     found = RemoteImage(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
     if found.sha256 == TAKEN:

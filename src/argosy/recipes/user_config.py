@@ -6,6 +6,7 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -111,7 +112,10 @@ def _refuse_other_choices(found: Mapping[str, ConfigSetting]) -> None:
 
 
 def _read_config(path: Path) -> dict[str, ConfigSetting]:
-    """Return the values of a configuration file; a file that does not exist has none."""
+    """Return the values of a configuration file; a file that does not exist has none, nor has a link to /dev/null."""
+    if os.path.realpath(path) == os.devnull:
+        return {}
+    _refuse_special(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -120,6 +124,16 @@ def _read_config(path: Path) -> dict[str, ConfigSetting]:
         raise UsageError(f"cannot read {path}", evidence=str(error), hint="check the file and its mode") from error
     table = load_toml(text, str(path), hint='write one KEY = "VALUE" per line')
     return {key: _check(path, text, key, value) for key, value in table.items()}
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse a pipe, a socket or a device, which may never end, and a folder."""
+    if os.path.exists(path) and not path.is_file():  # noqa: PTH110 - Path's raises
+        raise UsageError(
+            f"cannot read {path}",
+            evidence="it is not a regular file",
+            hint="move it away, or replace it with a text file",
+        )
 
 
 def _check(path: Path, text: str, key: str, value: object) -> ConfigSetting:
@@ -234,6 +248,7 @@ def write_config(
     path = user_config(environment)
     if path is None:
         raise UsageError("there is no folder for your configuration: HOME is not set", hint="set XDG_CONFIG_HOME")
+    _refuse_special(path)
     if value is None and not path.is_file():
         raise _not_set(path, key)
     if value == "" and key not in _read_config(SYSTEM_CONFIG):

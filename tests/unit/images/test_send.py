@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
 from pathlib import Path
 
@@ -102,7 +103,18 @@ def test_a_missing_folder_is_named(tmp_path: Path, far: Path, session: Session, 
     image = make_image(tmp_path, "a.sif", b"1")
     with pytest.raises(UsageError, match="does not exist on far") as caught:
         send_image(str(image), f"far:{far}/{target}", session)
-    assert caught.value.hint.endswith(f"mkdir -p {far}/none" + ("/" if target.endswith("/") else ""))
+    assert caught.value.hint.endswith(f"mkdir -p -- {far}/none{'/' if target.endswith('/') else ''}'")
+
+
+def test_the_command_that_creates_the_folder_is_quoted_for_both_shells(
+    tmp_path: Path, far: Path, session: Session
+) -> None:
+    image = make_image(tmp_path, "a.sif", b"1")
+    with pytest.raises(UsageError) as caught:
+        send_image(str(image), f"far:{far}/a 'b'/", session)
+    _, _, command = caught.value.hint.partition("ssh far ")
+    (word,) = shlex.split(command)
+    assert shlex.split(word) == ["mkdir", "-p", "--", f"{far}/a 'b'/"]
 
 
 def test_a_named_donor_must_exist_and_fit(tmp_path: Path, far: Path, session: Session) -> None:

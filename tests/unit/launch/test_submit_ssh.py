@@ -102,6 +102,10 @@ def test_a_program_is_one_argument_that_every_login_shell_reads_alike(shell: str
 def test_a_missing_folder_and_a_failed_connection_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="no such folder on far: none"):
         OverSsh(NearSsh(tmp_path), Remote("far", "none")).run(Command(("true",)))
+    with pytest.raises(CheckFailed) as caught:
+        OverSsh(NearSsh(tmp_path), Remote("far", "-a 'b'")).run(Command(("true",)))
+    (word,) = shlex.split(caught.value.hint.partition("ssh far ")[2])
+    assert shlex.split(word) == ["mkdir", "-p", "--", "-a 'b'"]
     with pytest.raises(CheckFailed, match="cannot connect to far by ssh"):
         OverSsh(NearSsh(tmp_path, code=255), Remote("far")).run(Command(("true",)))
     assert OverSsh(NearSsh(tmp_path), Remote("far")).run(Command(("sh", "-c", "exit 255"))).code == 255

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,32 @@ def test_a_mistake_in_a_file_is_one_error_with_its_line(
     with pytest.raises(UsageError) as error:
         read_files(home)
     assert str(error.value).startswith(f"{path} {message.format(path)}")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_a_file_that_is_not_regular_is_one_error(
+    make: Callable[[Path], None], tmp_path: Path, home: dict[str, str]
+) -> None:
+    """Nobody writes to the pipe, and the device has no end."""
+    path = tmp_path / "config/argosy/config.toml"
+    path.parent.mkdir(parents=True)
+    make(path)
+    before = path.lstat()
+    for arguments in (("config",), ("config", "set", "account", "a"), ("config", "unset", "account"), DRY):
+        done = argosy(*arguments, **home)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"argosy: cannot read {path}"), arguments
+    with pytest.raises(UsageError, match="cannot read"):
+        write_config(home, "account", "a", waiting=print)
+    assert path.lstat().st_ino == before.st_ino
+
+
+def test_a_link_to_dev_null_is_an_empty_file_that_is_not_written(tmp_path: Path, home: dict[str, str]) -> None:
+    path = tmp_path / "config/argosy/config.toml"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(os.devnull)
+    assert read_files(home) == {}
+    with pytest.raises(UsageError, match="cannot read"):
+        write_config(home, "account", "a", waiting=print)
 
 
 def test_an_edit_keeps_every_other_line() -> None:

@@ -605,6 +605,20 @@ def test_a_value_passed_through_the_environment_is_set_in_the_container_without_
     assert ran.stdout == f"{PRIVATE}|a b|none"
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/none"])
+def test_control_characters_of_a_missing_folder_do_not_reach_the_terminal(shell: str, path: str) -> None:
+    words = (shutil.which(shell) or shell, "-c", ENTER_PROGRAM, "argosy", "9", "/no\x1b[31m\nü", "", "0", "true")
+    done = subprocess.run(words, env={"PATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        125,
+        [
+            "argosy: the container has no directory /no?[31m?ü",
+            "  -> check the path; to mount a folder of this machine: --bind /no?[31m?ü",
+        ],
+    )
+
+
 def test_one_option_may_contain_several_bind_mounts_as_with_apptainer() -> None:
     binds = parse_container({"bind": ["/pfs,/data:/d:ro,/a,b"]}, {}).binds
     assert binds == (Bind("/pfs", "/pfs"), Bind("/data", "/d", read_only=True), Bind("/a,b", "/a,b"))

@@ -42,7 +42,7 @@ from argosy.wrap.prefix import create_prefix, plan_update, prune_prefix, read_hi
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
-from argosy.wrap.start import StartFile, render_join, render_names
+from argosy.wrap.start import SYSTEM_PATH, StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import MARK, keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
@@ -493,6 +493,53 @@ def test_an_environment_on_top_behind_a_link_is_mounted_at_its_real_path(prefix:
     assert arguments[-1] == f"{top}/bin/python"
 
 
+def test_a_command_starts_in_the_prefix_if_the_container_lacks_the_working_folder(prefix: Path) -> None:
+    (prefix / "versions/3/inside/bin").mkdir()
+    (prefix / "versions/3/inside/lib").symlink_to("/opt/argosy/env/lib")
+    (prefix / "lib/own").mkdir(parents=True)
+    for folder, workdir in (
+        ("versions/3/bin", prefix),
+        ("versions/3/inside", prefix),
+        ("bin", prefix),
+        ("lib/own", prefix / "lib/own"),
+    ):
+        arguments, _ = call(prefix, cwd=prefix / folder)
+        assert arguments[arguments.index("--pwd") + 1] == str(workdir), folder
+        assert ("--no-mount" in arguments) is (workdir == prefix), folder
+    arguments, _ = call(prefix, cwd=prefix / "bin", PWD=str(prefix / "bin"))
+    assert arguments[arguments.index("--pwd") + 1] == str(prefix / "bin")
+    link = prefix.parent / "link"
+    link.symlink_to(prefix)
+    here = f"{link}/versions/3/bin"
+    arguments, _ = call(prefix, program=f"{link}/bin/python", cwd=here, PWD=here)
+    assert arguments[arguments.index("--pwd") + 1] == str(prefix)
+
+
+@pytest.mark.parametrize(("root", "word"), [(ROOT, 3), (Root(), 8)], ids=["in place", "overlay"])
+def test_bubblewrap_starts_in_the_prefix_if_the_container_lacks_the_working_folder(
+    prefix: Path, root: Root, word: int
+) -> None:
+    """Stubs show the arguments of `enter_container` (in place) or of `join_container`, which follow the program."""
+    tools = prefix.parent / "tools"
+    for name, lines in {
+        "bwrap": "echo 1 >&3",
+        "nsenter": 'printf "%s\\0" "$@"',
+        "unshare": 'printf "%s\\0" "$@"',
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (tools / name).chmod(0o755)
+    (prefix / "cache/trees/joined-a1").mkdir(parents=True)
+    start = replace(START, runtime="bwrap", program="bwrap", trees=("/a1",), root=root)
+    text = render_start(start).replace(f"PATH={SYSTEM_PATH}", f"PATH='{tools}':{SYSTEM_PATH}")
+    (prefix / "versions/3/start.sh").write_text(text)
+    (prefix / "versions/3/join.sh").write_text(render_join(start))
+    (prefix / "versions/3/names.sh").write_text(render_names(start))
+    (prefix / "versions/3/inside/bin").mkdir()
+    for folder, workdir in (("bin", prefix), ("", prefix), ("..", prefix.parent)):
+        arguments, _ = call(prefix, cwd=prefix / folder)
+        assert arguments[arguments.index("-c") + 1 + word] == str(workdir), folder
+
+
 def test_the_working_folder_never_covers_the_images_files(prefix: Path) -> None:
     for cwd, is_left_out in ((prefix, True), (prefix / "bin", True), (prefix.parent, False)):
         words = call(prefix, cwd=cwd)[0]
@@ -572,6 +619,21 @@ def test_a_removed_working_folder_is_reported(prefix: Path) -> None:
     done = subprocess.run(script, env=env, cwd=gone, capture_output=True, text=True, check=False)
     assert done.returncode == 125
     assert "the current folder was removed" in done.stderr
+
+
+def test_control_characters_of_paths_do_not_reach_the_terminal(prefix: Path) -> None:
+    odd = prefix.with_name("a\x1b[31m\nü")
+    prefix.rename(odd)
+    (odd / "versions/3/image.sif").unlink()
+    done = subprocess.run([odd / "bin/python"], env={"PATH": f"{odd.parent}/tools"}, capture_output=True, check=False)
+    plain = f"{odd.parent}/a?[31m?ü"
+    assert (done.returncode, done.stderr.decode().splitlines()) == (
+        125,
+        [
+            f"argosy: cannot read the image: {plain}/versions/3/image.sif",
+            f'  -> restore it, or: argosy wrap rollback "{plain}"',
+        ],
+    )
 
 
 def test_a_name_with_a_line_break_starts_nothing_of_its_own(prefix: Path) -> None:

@@ -1,6 +1,6 @@
 # Mount nothing over the commands, and keep the runtime from mounting the current directory there.
 # shellcheck disable=SC3013
-if [ . -ef "$argosy_prefix" ] || [ . -ef "$argosy_prefix/bin" ]; then
+if [ "$argosy_start" != "$PWD" ] || [ . -ef "$argosy_prefix" ] || [ . -ef "$argosy_prefix/bin" ]; then
     set -- --no-mount cwd "$@"
 else
     case $PWD in

@@ -46,7 +46,7 @@ END
         argosy_pid=$(argosy_container "$@" &)
         [ -n "$argosy_pid" ] || exit 125
         shift "$(($# - argosy_rest))"
-        set -- -- /bin/sh -c "$enter_container" argosy "$argosy_fd" "$PWD" "$@"
+        set -- -- /bin/sh -c "$enter_container" argosy "$argosy_fd" "$argosy_start" "$@"
         [ "$argosy_uid" = 0 ] || set -- --user --preserve-credentials "$@"
         exec nsenter --target "$argosy_pid" --mount "$@"
     fi

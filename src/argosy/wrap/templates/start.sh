@@ -6,9 +6,16 @@
 # The only program that starts is the runtime, which replaces this process.
 
 argosy_fail() {
-    printf "argosy: %s\n" "$1" >&2
-    [ -z "${2-}" ] || printf "  -> %s\n" "$2" >&2
+    argosy_print "argosy: $1"
+    [ -z "${2-}" ] || argosy_print "  -> $2"
     exit 125
+}
+# Control characters, for example of paths, could change the terminal.
+argosy_print() {
+    case $1 in
+    *[[:cntrl:]]*) printf "%s" "$1" | PATH=$PATH:/usr/bin:/bin tr "\001-\037\177" "?" && echo ;;
+    *) printf "%s\n" "$1" ;;
+    esac >&2
 }
 case $PWD in /*) ;; *) argosy_fail "the current folder was removed" "change to an existing folder, for example: cd" ;; esac
 argosy_absolute() {
@@ -37,7 +44,8 @@ case $argosy_folder in
 *) argosy_absolute "$argosy_folder" ;;
 esac
 argosy_folder=${argosy_folder%/bin}
-argosy_unlinked "${argosy_folder%/versions/@number@}"
+argosy_called=${argosy_folder%/versions/@number@}
+argosy_unlinked "$argosy_called"
 argosy_prefix=$argosy_folder
 argosy_command=${argosy_program-$argosy_prefix/bin/$argosy_name} argosy_above=""
 argosy_path=$argosy_prefix/bin:@path@
@@ -58,6 +66,18 @@ if ! command -v @program@ > /dev/null; then
             "run it outside the container: $argosy_prefix/bin/$argosy_name $*"
     argosy_fail "cannot start $argosy_name of $argosy_prefix: @program@ is not on this node" \
         "@alternative@change the runtime: argosy wrap update $argosy_prefix --runtime NAME"
+fi
+
+# The container lacks some folders of the prefix, for example versions/: from there, start in the prefix itself. The links
+# at the top of inside/ lead to folders of the image.
+argosy_start=$PWD argosy_place=""
+case $PWD in
+"$argosy_prefix"/*) argosy_place=${PWD#"$argosy_prefix"/} ;;
+"$argosy_called"/*) argosy_place=${PWD#"$argosy_called"/} ;;
+esac
+argosy_folder=$argosy_prefix/versions/@number@/inside
+if [ ! -d "$argosy_folder/$argosy_place" ] && [ ! -h "$argosy_folder/${argosy_place%%/*}" ]; then
+    argosy_start=$argosy_prefix
 fi
 
 # An image never changes; new packages go into the next version of the prefix.

@@ -1,4 +1,4 @@
-case $PWD in
+case $argosy_start in
 @system@) ;;
-*) set -- --pwd "$PWD" "$@" ;;
+*) set -- --pwd "$argosy_start" "$@" ;;
 esac
