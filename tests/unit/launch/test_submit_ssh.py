@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, UsageError
 from argosy.core.model import Bind, ContainerRequest
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
@@ -102,8 +102,9 @@ def test_a_program_is_one_argument_that_every_login_shell_reads_alike(shell: str
 def test_a_missing_folder_and_a_failed_connection_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="no such folder on far: none"):
         OverSsh(NearSsh(tmp_path), Remote("far", "none")).run(Command(("true",)))
-    with pytest.raises(CheckFailed, match="cannot connect to far by ssh"):
+    with pytest.raises(ToolFailed, match="cannot connect to far by ssh") as caught:  # as a registry out of reach
         OverSsh(NearSsh(tmp_path, code=255), Remote("far")).run(Command(("true",)))
+    assert caught.value.evidence == "$ ssh far\nssh: no\n(exit code 255)"
     assert OverSsh(NearSsh(tmp_path), Remote("far")).run(Command(("sh", "-c", "exit 255"))).code == 255
 
 
