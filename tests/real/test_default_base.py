@@ -133,5 +133,5 @@ def test_a_debian_requested_by_name_reports_what_is_missing(bare: Shop) -> None:
     done = bare.argosy(*words, **variables(bare, None))
     assert done.code == 4
     assert "cannot create debian:bookworm: mmdebstrap is not installed on this machine" in done.err
-    assert "docker://debian:bookworm" in done.err
+    assert "docker://python:3.11-slim-bookworm" in done.err
     assert "suite's name" not in done.err

@@ -9,7 +9,7 @@ Error                   Code Meaning
 `ToolMissing`              4 A required program is not installed.
 `ToolFailed`               5 A program failed; the evidence shows the command and its last lines.
 `ImageError`               6 A file is not an image, is damaged, or is the wrong image.
-`CheckFailed`              7 The request cannot work on this machine: no GPU, wrong version, no space, no network.
+`CheckFailed`              7 The request cannot work on this machine: no GPU, wrong version, no space.
 `Stopped`                130 The user or the system stopped Argosy: 128 + signal number (143 for SIGTERM).
 ======================= ==== =====================================================================================
 
@@ -81,6 +81,10 @@ class ToolFailed(ArgosyError):
     """A program exited with a failure."""
 
     code = 5
+
+
+class Unreachable(ToolFailed):
+    """Another machine cannot be reached by ssh."""
 
 
 class ImageError(ArgosyError):

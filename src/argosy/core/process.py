@@ -258,9 +258,10 @@ class RealRunner:
         program = command.argv[0]
         found = find_program(program, (command.env or os.environ).get("PATH"))
         if found is None:
+            readable = Command(tuple("…" if "\n" in argument else argument for argument in command.argv))
             raise ToolMissing(
                 f"'{program}' is not installed on this machine",
-                evidence=f"needed for: {shorten_command(command)}",
+                evidence=f"needed for: {shorten_command(readable)}",
                 hint=f"install {PACKAGES.get(program, program)}, or load a module that provides it",
             )
         return found

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Unreachable, UsageError
 from argosy.core.process import Command, OnBlock, OnLine, Reply, Runner
 from argosy.core.records import replace
 from argosy.core.shell import join, quote
@@ -70,8 +70,10 @@ class OverSsh:
 
         Raises
         ------
+        Unreachable
+            If ssh cannot connect.
         CheckFailed
-            If ssh cannot connect, or the folder does not exist.
+            If the folder does not exist.
         """
         given = "" if command.stdin_file else _given(command.stdin)
         text = render_text(f"exec {join(command.argv)} {given}", self._remote.folder)
@@ -101,12 +103,12 @@ class OverSsh:
         program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.argv)}"
         return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), render_word(program))
 
-    def _not_there(self, reply: Reply) -> CheckFailed:
+    def _not_there(self, reply: Reply) -> ArgosyError:
         host, folder, errors = self._remote.host, self._remote.folder, reply.stderr.strip()
         if reply.code == NO_CONNECTION:
-            return CheckFailed(
+            return Unreachable(
                 f"cannot connect to {host} by ssh",
-                evidence=errors,
+                evidence="\n".join(filter(None, (f"$ ssh {host}", errors, f"(exit code {reply.code})"))),
                 hint=f"make this work first, without a password prompt: ssh {host} true",
             )
         return CheckFailed(

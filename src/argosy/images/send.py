@@ -103,7 +103,7 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     ------
     UsageError
         If there is no such image or folder, or another file has that name.
-    CheckFailed, ToolFailed
+    Unreachable, CheckFailed
         If the machine cannot be reached, or its disk is full.
     """
     image = fetch_or_find_image(reference, session)

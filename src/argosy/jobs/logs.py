@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.errors import CheckFailed, Unreachable, UsageError
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
@@ -210,7 +210,7 @@ def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
     """
     try:
         return find_job(session, job)
-    except CheckFailed as error:
+    except (CheckFailed, Unreachable) as error:
         last = last_run(read_runs(Path(facts.record))) if _has_recorded_end(facts) else None
         end = f"its record says that it ended with code {last.code} on {last.nodes}" if last else "the job may continue"
         session.reporter.note(f"{error.what}; {end}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.errors import CheckFailed, ToolMissing
+from argosy.core.errors import CheckFailed, ToolMissing, Unreachable
 from argosy.core.process import Command, Reply
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
@@ -35,7 +35,7 @@ def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
     while True:
         try:
             rows, problem = list_jobs(session), ""
-        except CheckFailed as error:
+        except (CheckFailed, Unreachable) as error:
             problem = error.what
         yield rows, problem
 

@@ -97,7 +97,10 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
     asked = resources.nodes or 1
     nodes = min(SMOKE_NODES, asked)
     smaller = replace(
-        resources, nodes=nodes, ranks=resources.ranks // asked * nodes, gpus=resources.gpus // asked * nodes
+        resources,
+        nodes=nodes if resources.nodes else 0,  # a number of nodes would request all their GPUs
+        ranks=resources.ranks // asked * nodes,
+        gpus=resources.gpus // asked * nodes,
     )
     queue, why = _debug_queue(request, site)
     options = replace(request.options, **queue, time=SMOKE_TIME, array="", dependency="", signal="", requeue=False)  # type: ignore[arg-type]  # text fields

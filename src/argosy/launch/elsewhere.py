@@ -133,7 +133,7 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
         raise SiteError(
             f"cannot plan a job for {site.name}: its container runtime is not known",
             evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not name one",
-            hint="select it with --runtime",
+            hint='select it with --runtime; or for all jobs, set name = "…" in [runtime] of the site\'s profile',
         )
     names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in APPTAINER_FAMILIES for key in ("BIND", "BINDPATH")))
     kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}

@@ -9,8 +9,10 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.recipes.build_options import DEFAULT_BASE
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.read import find_environment_file
 from argosy.sites.profile import Site
 
@@ -71,15 +73,22 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
     paths = {project.folder / name: text for name, text in files.items()}
     for path in paths:
         if path.exists() or path.is_symlink():
-            found = find_environment_file(project.folder)
-            own = f"to build the image of this project: argosy build {found} -o my.sif; or " if found else ""
-            hint = f"{own}choose another folder"
+            hint = f"{_suggest_build(project.folder)}choose another folder"
             raise UsageError(f"{path} already exists", evidence="argosy init changes no existing file", hint=hint)
     with translate_os_errors(project.folder, "FOLDER"):
         project.folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
             write_text(path, text)
     return tuple(paths)
+
+
+def _suggest_build(folder: Path) -> str:
+    """Return the first part of a hint: how to build the image of a folder that has files already; else empty."""
+    there = "" if folder == Path() else f"cd {quote(str(folder))} && "
+    if (folder / PROJECT_FILE).is_file():
+        return f"to build the image of this project: {there}argosy build; or "
+    found = find_environment_file(folder)
+    return f"to build the image of this project: {there}argosy build {found} -o my.sif; or " if found else ""
 
 
 def render_project(project: NewProject) -> str:

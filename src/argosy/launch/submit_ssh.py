@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, Unreachable, UsageError
 from argosy.core.model import BARE_PREFIX, Bind, Host, Person
 from argosy.core.process import Command, Runner
 from argosy.core.records import replace
@@ -78,8 +78,10 @@ def probe_remote(session: Session, remote: Remote) -> RemoteSite:
 
     Raises
     ------
+    Unreachable
+        If ssh cannot connect.
     CheckFailed
-        If ssh cannot connect, or Slurm is not installed there.
+        If Slurm is not installed there.
     """
     reply = run_text(OverSsh(session.runner, remote), ASK + ASK_PROGRAMS)
     facts = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
@@ -177,7 +179,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"check with 'argosy jobs --ssh {remote.host}' before you launch it again",
         ) from stopped
     if reply.code == NO_CONNECTION and not reply.stdout.strip():
-        raise CheckFailed(
+        raise Unreachable(
             f"the connection to {remote.host} was lost while the job was submitted",
             evidence=reply.stderr.strip(),
             hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",

@@ -15,6 +15,9 @@ from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Ro
 DEFAULT_BASE = "debian:bookworm"
 """Base of an image if none is given."""
 
+PYTHON_BASE = "docker://python:3.11-slim-bookworm"
+"""Image similar to the default base, with its Python; it needs neither mmdebstrap nor subordinate user ids."""
+
 BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
 """Names of the build backends, best first."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases.debian import debian_file, make_debian
+from argosy.builder.bases.debian import debian_file, explain_bootstrap, make_debian
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
-from argosy.core.process import FakeRunner, Reply
+from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.session import Session
 from tests.unit.machines import make_host, make_session
 
@@ -54,3 +54,17 @@ def test_a_disk_that_is_nearly_full_is_refused_before_the_start(
     assert "are needed" in error.value.evidence
     assert isinstance(session.runner, FakeRunner)
     assert session.runner.seen == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "E: failed to execute mmdebstrap: No such file or directory",
+        "E: newuidmap 42 0 1000 1 failed",
+        "E: unable to pick chroot mode automatically",
+        "E: something else",
+    ],
+)
+def test_the_base_that_a_hint_names_has_the_python_that_a_build_of_packages_needs(told: str) -> None:
+    error = explain_bootstrap("bookworm", "", Command(("mmdebstrap",)), Reply(1, "", told))
+    assert "use another base, for example docker://python:3.11-slim-bookworm" in error.hint

@@ -95,7 +95,7 @@ def test_a_preview_without_mmdebstrap_names_the_fallback_of_the_default_base(
     assert preview.base_how.startswith("mmdebstrap is not installed on this machine, so the base is docker://")
     with pytest.raises(ToolMissing, match="mmdebstrap is not installed") as caught:
         preview_build(replace(request_, base="debian:bookworm"), session)
-    assert "docker://debian:bookworm, or an image file" in caught.value.hint
+    assert "docker://python:3.11-slim-bookworm, or an image file" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,12 @@ def test_a_missing_program_is_named_with_its_purpose() -> None:
     with pytest.raises(ToolMissing) as caught:
         RealRunner().run(Command(("unsquashfs",), env={"PATH": "/nowhere"}))
     assert "install squashfs-tools" in caught.value.hint
+    script = "\n".join(f"echo {number}" for number in range(99)) + '\nexec "$@"'
+    with pytest.raises(ToolMissing) as caught:
+        RealRunner().run(
+            Command(("no-srun", "--nodes=1", "bash", "-c", script, "bash", "argosy", "build", "my env.yml"))
+        )
+    assert caught.value.evidence == "needed for: no-srun --nodes=1 bash -c '…' bash argosy build 'my env.yml'"
 
 
 def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:

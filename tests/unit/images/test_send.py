@@ -51,6 +51,14 @@ def make_image(tmp_path: Path, name: str, note: bytes, byte: bytes = b"a") -> Pa
     return path
 
 
+def test_a_machine_that_cannot_be_reached_is_a_program_that_failed(tmp_path: Path, session: Session) -> None:
+    (tmp_path / "bin/ssh").write_text("#!/bin/sh\necho 'ssh: Could not resolve hostname far' >&2\nexit 255\n")
+    with pytest.raises(ToolFailed, match="cannot connect to far by ssh") as caught:
+        send_image(str(make_image(tmp_path, "a.sif", b"1")), "far:/x", session)
+    assert caught.value.code == 5
+    assert "ssh: Could not resolve hostname far" in caught.value.evidence
+
+
 def test_an_image_is_sent_whole_and_not_again(tmp_path: Path, far: Path, session: Session) -> None:
     image = make_image(tmp_path, "a.sif", b"1")
     first = send_image(str(image), f"far:{far}", session)

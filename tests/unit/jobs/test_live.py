@@ -13,7 +13,7 @@ import pytest
 
 from argosy.cli import cmd_top
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
-from argosy.core.errors import UsageError
+from argosy.core.errors import Unreachable, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.parse import render_cpulist
 from argosy.core.process import FakeRunner, Reply
@@ -25,6 +25,7 @@ from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
 from argosy.jobs.record import STARTED
+from argosy.jobs.scheduler import watch_list
 from argosy.slurm.states import RUNNING
 from tests.patience import wait_until_written
 from tests.unit.machines import make_host, make_session, real_session
@@ -309,6 +310,20 @@ def test_a_step_that_fails_may_mean_that_the_controller_does_not_answer(tmp_path
     silent = Reply(1, "", "error: Unable to contact slurm controller (connect failure)")
     runner.replies[:] = [(("scontrol",), silent), (("timeout",), silent)]
     assert watch.refresh().problem == "the Slurm controller does not answer"
+
+
+def test_a_view_continues_after_a_lost_connection_by_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> Reply:
+        raise Unreachable("cannot connect to far by ssh")
+
+    watch, runner = watched(tmp_path)
+    watch.refresh()
+    with monkeypatch.context() as lost:
+        lost.setattr(FakeRunner, "run", lose)
+        assert watch.refresh().problem == "cannot connect to far by ssh"
+        listed = watch_list(make_session(tmp_path, HOST, runner))
+        assert next(listed) == ((), "cannot connect to far by ssh")
+    assert watch.refresh().problem == ""
 
 
 def test_a_step_that_fails_may_mean_that_the_job_ended(tmp_path: Path) -> None:

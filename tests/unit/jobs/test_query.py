@@ -18,10 +18,20 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_jobs import follow_to_end
-from argosy.core.errors import ArgosyError, CheckFailed, Interrupted, Stopped, ToolFailed, ToolMissing, UsageError
+from argosy.core.errors import (
+    ArgosyError,
+    CheckFailed,
+    Interrupted,
+    Stopped,
+    ToolFailed,
+    ToolMissing,
+    Unreachable,
+    UsageError,
+)
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
+from argosy.core.ssh import NO_CONNECTION
 from argosy.core.store import write_text
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.sections import name_state
@@ -126,6 +136,24 @@ def test_following_continues_through_the_queue_a_requeue_and_a_silent_controller
     facts = follow_job(place, "7", pause=0.01, stream=stream)
     assert (facts.state, facts.code, facts.restarts) == ("COMPLETED", 0, 1)
     assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
+
+
+def test_following_continues_after_a_lost_connection_by_ssh(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+
+    class Losing(Telling):
+        def run(self, command: Command, on_line: object = None) -> Reply:
+            reply = super().run(command, on_line)
+            if reply.code == NO_CONNECTION:
+                raise Unreachable("cannot connect to far by ssh")
+            return reply
+
+    lost = Reply(NO_CONNECTION, "", "")
+    runner = Losing(output, [(shown("RUNNING", output), ""), (lost, "one\n"), (shown("COMPLETED", output), "")])
+    notes = io.StringIO()
+    place = replace(make_session(tmp_path, HOST, runner), reporter=PlainReporter(notes))
+    assert follow_job(place, "7", pause=0.01, stream=io.BytesIO()).state == "COMPLETED"
+    assert "cannot connect to far by ssh; the job may continue" in notes.getvalue()
 
 
 def test_following_begins_with_the_jobs_record_if_the_controller_is_silent(tmp_path: Path) -> None:

@@ -40,7 +40,20 @@ def test_a_project_that_has_requirements_is_told_how_to_build_them(tmp_path: Pat
     (tmp_path / "requirements.txt").write_text("numpy\n")
     with pytest.raises(UsageError) as refused:
         write_project(NewProject(tmp_path, "ddp", read_site("local")))
-    assert refused.value.hint.startswith("to build the image of this project: argosy build requirements.txt -o my.sif;")
+    assert "to build the image of this project: cd " in refused.value.hint
+    assert " && argosy build requirements.txt -o my.sif; or choose" in refused.value.hint
+
+
+def test_an_existing_project_is_told_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_project(NewProject(Path("one"), "ddp", read_site("local")))
+    with pytest.raises(UsageError, match=r"one/argosy\.toml already exists") as refused:
+        write_project(NewProject(Path("one"), "ddp", read_site("local")))
+    assert refused.value.hint == "to build the image of this project: cd one && argosy build; or choose another folder"
+    monkeypatch.chdir("one")
+    with pytest.raises(UsageError) as refused:
+        write_project(NewProject(Path(), "ddp", read_site("local")))
+    assert refused.value.hint == "to build the image of this project: argosy build; or choose another folder"
 
 
 def test_a_site_that_requires_an_account_gets_a_line_to_fill_in(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Avoid, SiteBind, SiteOption
+from argosy.sites.read import read_site
 from argosy.sites.software import Modules
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 from argosy.version import VERSION
@@ -348,7 +349,15 @@ def test_a_smoke_run_takes_two_nodes_for_three_minutes_in_the_test_partition() -
 
 
 def test_a_smoke_run_of_one_node_stays_one() -> None:
-    assert smoke(resources=ResourceRequest(gpus=4)).resources == ResourceRequest(nodes=1, gpus=4)
+    assert smoke(resources=ResourceRequest(nodes=1, gpus=4)).resources == ResourceRequest(nodes=1, gpus=4)
+
+
+@pytest.mark.parametrize("resources", [ResourceRequest(), ResourceRequest(ranks=2), ResourceRequest(gpus=4)])
+def test_a_smoke_run_of_a_job_without_a_number_of_nodes_has_its_shape(resources: ResourceRequest) -> None:
+    site, options = read_site("lumi-g"), JobOptions(account="a")
+    job, short = (plan(site, resources=resources, options=options, smoke=smoke) for smoke in (False, True))
+    assert short.shape == job.shape
+    assert short.shape.gpus_per_node == max(1, resources.ranks, resources.gpus)
 
 
 @pytest.mark.parametrize(

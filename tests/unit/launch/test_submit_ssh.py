@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, UsageError
 from argosy.core.model import Bind, ContainerRequest
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
@@ -106,8 +106,9 @@ def test_a_missing_folder_and_a_failed_connection_are_distinguished(tmp_path: Pa
         OverSsh(NearSsh(tmp_path), Remote("far", "-a 'b'")).run(Command(("true",)))
     (word,) = shlex.split(caught.value.hint.partition("ssh far ")[2])
     assert shlex.split(word) == ["mkdir", "-p", "--", "-a 'b'"]
-    with pytest.raises(CheckFailed, match="cannot connect to far by ssh"):
+    with pytest.raises(ToolFailed, match="cannot connect to far by ssh") as caught:  # as a registry out of reach
         OverSsh(NearSsh(tmp_path, code=255), Remote("far")).run(Command(("true",)))
+    assert caught.value.evidence == "$ ssh far\nssh: no\n(exit code 255)"
     assert OverSsh(NearSsh(tmp_path), Remote("far")).run(Command(("sh", "-c", "exit 255"))).code == 255
 
 

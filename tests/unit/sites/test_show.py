@@ -189,7 +189,9 @@ def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys:
 def test_a_site_with_an_unknown_runtime_requires_one(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "karolina", "--gpus", "1", "--dry-run", "--", "python", "x.py"]
     assert run_app(words) == 3
-    assert "select it with --runtime" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "select it with --runtime" in said
+    assert 'or for all jobs, set name = "…" in [runtime] of the site\'s profile' in said
     assert run_app([*words[:6], "--runtime", "apptainer", *words[6:]]) == 0
 
 

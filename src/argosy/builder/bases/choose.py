@@ -14,6 +14,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
 from argosy.images.find import find_local
 from argosy.images.identify import Kind, identify_file
+from argosy.recipes.build_options import PYTHON_BASE
 from argosy.recipes.recipe import Recipe
 from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.load import sites_here
@@ -21,7 +22,7 @@ from argosy.sites.profile import Site
 
 PLAIN, PYTHON, PYTHON_AND_GIT = (
     "docker://debian:bookworm-slim",
-    "docker://python:3.11-slim-bookworm",
+    PYTHON_BASE,
     "docker://python:3.11-bookworm",
 )
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""

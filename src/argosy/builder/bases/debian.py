@@ -20,6 +20,7 @@ from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
 from argosy.images.squashfs.superblock import LATEST_TIME
+from argosy.recipes.build_options import PYTHON_BASE
 
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
 """Variable with the address of another package source, which may have other suites."""
@@ -46,6 +47,9 @@ RELEASES = {"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie", 
 
 POCKETS = ("-backports", "-proposed-updates", "-proposed", "-security", "-updates", "-slim")
 """Suffixes of suites; ``-slim`` is Docker's, and every Debian base of Argosy is slim."""
+
+OTHER_BASE = f"use another base, for example {PYTHON_BASE}"
+"""Part of a hint. Docker's ``debian:SUITE`` has no Python, which a build of Python packages needs."""
 
 LIKENESS = 0.7
 """Names with less similarity to a known suite are accepted: a mirror may have its own suites, and new ones appear."""
@@ -192,7 +196,7 @@ def refuse_without_mmdebstrap(suite: str, session: Session) -> None:
     if "mmdebstrap" not in session.host.programs:
         raise ToolMissing(
             f"cannot create debian:{suite}: mmdebstrap is not installed on this machine",
-            hint=f"install mmdebstrap; or use another base: docker://debian:{suite}, or an image file",
+            hint=f"install mmdebstrap; or {OTHER_BASE}, or an image file",
         )
 
 
@@ -268,7 +272,7 @@ def private_namespace(session: Session) -> Argv:
 
 BOOTSTRAP_FAULTS = (
     (ToolMissing, r"^.*failed to execute mmdebstrap.*", "cannot create debian:{suite}: mmdebstrap cannot be started",
-     "install mmdebstrap; or use another base: docker://debian:{suite}, or an image file"),
+     f"install mmdebstrap; or {OTHER_BASE}, or an image file"),
     (UsageError, r"^E: The repository .* does not have a Release file.*", "there is no Debian suite {suite!r}{at}",
      "use one that exists, for example bookworm or trixie; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"),
     (UsageError, r"^E: (?:Unable to locate package|Package) \S+.*", "a package is not in Debian {suite}",
@@ -277,10 +281,10 @@ BOOTSTRAP_FAULTS = (
      "cannot reach Debian's package server{at}", "check the network; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"),
     (ToolMissing, r"^.*(?:newuidmap|newgidmap|/etc/sub[ug]id).*",
      "cannot create debian:{suite}: mmdebstrap needs subordinate user ids",
-     "ask for entries in /etc/subuid and /etc/subgid; or use another base: docker://debian:{suite}"),
+     f"ask for entries in /etc/subuid and /etc/subgid; or {OTHER_BASE}"),
     (ToolMissing, r"^E: unable to pick chroot mode.*",
      "cannot create debian:{suite}: mmdebstrap needs subordinate user ids or fakechroot",
-     "ask for entries in /etc/subuid and /etc/subgid; or use another base: docker://debian:{suite}"),
+     f"ask for entries in /etc/subuid and /etc/subgid; or {OTHER_BASE}"),
 )  # fmt: skip
 """Error class, pattern of apt's and mmdebstrap's messages, the message for the user, and the hint."""
 
@@ -294,6 +298,6 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
             return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
     hint = (
         "check the suite's name and the network, and set ARGOSY_DEBIAN_MIRROR to use a site's mirror; "
-        f"or use another base: docker://debian:{suite}, or an image file"
+        f"or {OTHER_BASE}, or an image file"
     )
     return tool_error(command, reply, doing=f"creating debian:{suite}", hint=hint)

@@ -17,6 +17,7 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
 from argosy.host.quota import Quota
+from argosy.recipes.build_options import PYTHON_BASE
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
@@ -35,7 +36,7 @@ INSTALL: Mapping[str, str] = {
     "squashfuse": f"{CONDA} squashfuse",
     "skopeo": f"{CONDA} skopeo",
     "umoci": "apt-get install umoci, or https://github.com/opencontainers/umoci/releases",
-    "mmdebstrap": "use another base, for example docker://debian:12",
+    "mmdebstrap": f"use another base, for example {PYTHON_BASE}",
 }
 """Program -> how to get it without root; `Build.programs` of a profile comes first."""
 
@@ -272,7 +273,7 @@ def _check_subordinate_ids(seen: MachineFacts) -> Finding:
         return Finding("subordinate ids", State.OK, none)
     hint = (
         "ask for entries in /etc/subuid and /etc/subgid, or install fakechroot: the default base is debian:bookworm; "
-        "another one does not need them, for example --base docker://python:3.11-slim-bookworm"
+        f"another one does not need them, for example --base {PYTHON_BASE}"
     )
     return Finding("subordinate ids", State.WARN, none, hint)
 

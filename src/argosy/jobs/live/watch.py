@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from argosy.core.errors import CheckFailed
+from argosy.core.errors import CheckFailed, Unreachable
 from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -73,7 +73,7 @@ class JobWatch:
                 self.view = self._source.ask(self.view)
             if self.view.kind == RUNNING:
                 self.view = self._measure()
-        except CheckFailed as error:
+        except (CheckFailed, Unreachable) as error:
             self.view = replace(self.view, problem=error.what)
         return self.view
 
