@@ -74,12 +74,12 @@ def import_job(
         click.echo(f"\n{render_jobs(imported.jobs, comments=lost)}", nl=False)
     else:
         click.echo(f"\n{output}: {', '.join(f'[job.{each.name}]' for each in imported.jobs)}")
-    if not lost and any(each.keys["image"] == BARE_PREFIX for each in imported.jobs):
-        click.echo(
-            f"\nThe jobs run without a container, as in the script. To use one, replace {BARE_PREFIX} by its image."
-        )
-    is_known = site or configured_site("", os.environ) or len(sites_here(host)) == 1
-    launch = f"argosy launch {quote(imported.jobs[0].name)} {'' if is_known else '--site NAME '}--dry-run"
+    if not lost and any(str(each.keys["image"]).startswith(BARE_PREFIX) for each in imported.jobs):
+        click.echo("\nThe jobs run without a container, as in the script. To use one, set 'image' to its file.")
+    is_known = site or configured_site("", os.environ)
+    here = [each.name for each in sites_here(host)]
+    named = "" if is_known else f"--site {here[0] if len(here) == 1 else 'NAME'} "
+    launch = f"argosy launch {quote(imported.jobs[0].name)} {named}--dry-run"
     if lost:
         raise CheckFailed(
             f"{script} starts programs that {output} does not contain",
@@ -87,7 +87,7 @@ def import_job(
             hint=f"correct the command, or write a job for each program; then: {launch}",
         )
     if not dry_run:
-        click.echo(f"next: {launch}{'' if is_known else LIST_SITES}")
+        click.echo(f"next: {launch}{LIST_SITES if 'NAME' in named else ''}")
 
 
 def _describe(job: ImportedJob) -> str:

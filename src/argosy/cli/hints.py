@@ -132,9 +132,12 @@ COMMAND_OPTION_HINTS: Mapping[str, Mapping[str, str]] = {
         "--fakeroot": "no option is needed: Argosy simulates root, and --build-backend chooses how",
         "--python": "the base has the Python; another one comes from conda: python=3.12 in environment.yml",
     },
-    "argosy launch": {"-e": "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"},
+    "argosy launch": {
+        "-f": "use --follow",
+        "-e": "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream",
+    },
     "argosy run": {"--gpus": GPU_HINT.format("nv")},
-    "argosy shell": {"--gpus": GPU_HINT.format("nv")},
+    "argosy shell": {"-c": "for a command: argosy run IMAGE -- sh -c 'COMMAND'", "--gpus": GPU_HINT.format("nv")},
     "argosy wrap new": {"-p": "use --prefix DIR", "--gpus": GPU_HINT.format("nv")},
     "argosy explain": {"--dry-run": "remove it: 'argosy explain' starts nothing"},
 }

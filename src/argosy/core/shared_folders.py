@@ -47,6 +47,13 @@ def opened_folder(folder: Path) -> Iterator[Path]:
         os.close(number)
 
 
+def is_public(path: Path) -> bool:
+    """Return whether each user may read a file, or enter a folder, by the modes of it and of the folders above it."""
+    folders = (path, *path.parents) if path.is_dir() else path.parents
+    readable = path.is_dir() or bool(path.stat().st_mode & stat.S_IROTH)
+    return readable and all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
+
+
 def read_regular_file(path: Path, *, most: int = -1, own: bool = False) -> bytes:
     """Return the contents of a file that another user may have replaced: by a pipe, which never ends, or by a link.
 

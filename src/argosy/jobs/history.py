@@ -91,7 +91,7 @@ class PastJob(msgspec.Struct, frozen=True):
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
         if self.code and self.is_cancelled:
             how = "was cancelled"
-        elif self.code == TERMINATED and took >= self._limit - UNTIL_LIMIT:
+        elif self.code and took >= self._limit - (UNTIL_LIMIT if self.code == TERMINATED else 0):
             how = "reached its time limit"
         return f"{how}{f' after {_duration(took)}' if took else ''} on {self.run.nodes}"
 

@@ -293,10 +293,10 @@ def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
 def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> None:
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
     if request.resources.nodes > 1:
-        there = advise_on_site(host) or "name your cluster with --site (argosy sites ls)"
+        there = advise_on_site(host) or "name your cluster with --site (argosy sites ls), or remove --nodes"
         source = f" ({request.given['site'][1]})" if "site" in request.given else ""
         raise UsageError(
             f"--nodes {request.resources.nodes} needs a site with Slurm",
             evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",
-            hint=f"{there}, or remove --nodes",
+            hint=there,
         )

@@ -19,6 +19,7 @@ from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
+from argosy.core.shared_folders import is_public
 from argosy.core.store import fill_once, link_or_copy
 from argosy.images.find import fetch_or_find_image
 from argosy.images.identify import Kind, identify_file
@@ -380,4 +381,8 @@ def _copy_or_link_image(recipe: PrefixRecipe, folder: Path, session: Session) ->
         link_or_copy(path.resolve(), place)
     else:
         place.symlink_to(path.resolve())
+        if not is_public(path.resolve()) and is_public(folder):
+            session.reporter.note(
+                f"other users can see the prefix, but not {path}, to which it links: --copy stores the image in it"
+            )
     return place

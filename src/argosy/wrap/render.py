@@ -92,7 +92,7 @@ def render_start(start: StartFile) -> str:
 def _image(start: StartFile) -> str:
     if start.runtime == "bwrap":
         return _trees(start)
-    gone = f"$argosy_image, a link to {in_double_quotes(start.elsewhere)}," if start.elsewhere else "$argosy_image"
+    gone = f"$argosy_image, a link to {in_double_quotes(start.elsewhere)}" if start.elsewhere else "$argosy_image"
     hint = (
         'argosy wrap update \\"$argosy_prefix\\" --image FILE'
         if start.elsewhere

@@ -21,13 +21,12 @@ print(os.uname().nodename, sys.executable, subprocess.run(again, capture_output=
 """
 
 SAVE = """
-import os, signal, sys, time
-def save(*_):
-    open(f"saved-{os.environ['SLURM_PROCID']}", "w").close()
-    os._exit(0)
-signal.signal(signal.SIGUSR1, save)
+import os, signal
+# A handler would run too late for a signal that arrives just before a call that waits.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 open(f"ready-{os.environ['SLURM_PROCID']}", "w").close()
-time.sleep(600)
+signal.sigwait({signal.SIGUSR1})
+open(f"saved-{os.environ['SLURM_PROCID']}", "w").close()
 """
 
 

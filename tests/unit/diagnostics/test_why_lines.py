@@ -239,6 +239,9 @@ CAUSES = [
         "registry-bad-request",
         "pyxis:     [ERROR] URL http://master:5000/v2/a/manifests/latest returned error code: 400 Bad",
     ),
+    ("thread-at-exit", "[rank0]: terminate called without an active exception"),
+    ("module-in-before", "argosy-before: 1: module: not found"),
+    ("bare-environment-missing", "argosy: there is no /project/env/bin/python"),
     ("supervisor-spawn", "slurmd: ERROR (abnormal termination)"),
     ("ofi-unexpected-message", "process:1648 NCCL WARN NET/OFI Write complete from unexpected request type!"),
     (

@@ -106,9 +106,9 @@ def test_a_missing_folder_and_a_failed_connection_are_distinguished(tmp_path: Pa
         OverSsh(NearSsh(tmp_path), Remote("far", "-a 'b'")).run(Command(("true",)))
     (word,) = shlex.split(caught.value.hint.partition("ssh far ")[2])
     assert shlex.split(word) == ["mkdir", "-p", "--", "-a 'b'"]
-    with pytest.raises(ToolFailed, match="cannot connect to far by ssh") as caught:  # as a registry out of reach
+    with pytest.raises(ToolFailed, match="cannot connect to far by ssh") as unreachable:  # as a registry out of reach
         OverSsh(NearSsh(tmp_path, code=255), Remote("far")).run(Command(("true",)))
-    assert caught.value.evidence == "$ ssh far\nssh: no\n(exit code 255)"
+    assert unreachable.value.evidence == "$ ssh far\nssh: no\n(exit code 255)"
     assert OverSsh(NearSsh(tmp_path), Remote("far")).run(Command(("sh", "-c", "exit 255"))).code == 255
 
 

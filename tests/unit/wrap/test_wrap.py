@@ -690,7 +690,7 @@ def test_the_path_of_a_linked_image_is_text_in_the_message_that_it_is_missing(pr
         [prefix / "bin/python"], env=env, cwd=prefix.parent, capture_output=True, text=True, check=False
     )
     assert done.returncode == 125
-    assert f"a link to {hostile}," in done.stderr
+    assert f"a link to {hostile}\n" in done.stderr
     assert not (prefix.parent / "made").exists()
 
 

@@ -19,7 +19,7 @@ from argosy.jobs.live.probe import TIMED_OUT, read_nodes, run_step, split_tasks
 from argosy.jobs.live.sources import open_source
 from argosy.slurm.states import RUNNING
 
-GET_PY_SPY = "install py-spy next to Argosy, in a folder that the nodes see: pip install 'argosy[stacks]'"
+GET_PY_SPY = "install py-spy next to Argosy, in a folder that the nodes see: pip install py-spy"
 
 MOST_PROCESSES = 8
 """Processes of a rank among which its Python program is searched; the first ones started the others."""

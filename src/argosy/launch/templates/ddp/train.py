@@ -1,6 +1,7 @@
 """Train a linear model with PyTorch DDP, on CPUs or on any vendor's GPUs."""
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -47,6 +48,10 @@ def main() -> None:
                 f"epoch {epoch}: loss {loss.item():.5f} on {dist.get_world_size()} rank(s), {device.type}", flush=True
             )
     dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without this, torch 2.13 with gloo may abort while Python ends: https://github.com/pytorch/pytorch/issues/190489
+    os._exit(0)
 
 
 if __name__ == "__main__":

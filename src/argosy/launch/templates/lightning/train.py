@@ -43,6 +43,8 @@ def main() -> None:
     trainer.fit(Model(), loader)
     if trainer.is_global_zero:
         print(f"loss {trainer.callback_metrics['loss']:.5f} on {trainer.world_size} rank(s)", flush=True)
+    # Without this, torch 2.13 with gloo may abort while Python ends: https://github.com/pytorch/pytorch/issues/190489
+    os._exit(0)
 
 
 if __name__ == "__main__":
