@@ -205,7 +205,7 @@ def test_an_image_is_sent_without_the_base_that_is_there(laptop: Laptop) -> None
     place = f"far:{desk.folder}/it's there"
     refused = laptop.argosy("images", "send", "my image.sif", f"{place}/", check=False)
     assert refused.code == 2
-    assert "create it: ssh far mkdir -p" in refused.stderr
+    assert "create it: ssh far 'mkdir -p -- " in refused.stderr
     desk.sh('mkdir "it\'s there"; echo other > "it\'s there/other.sif"')
     first = json.loads(laptop.argosy("images", "send", "my image.sif", place, "--json").stdout)
     assert first["sent"] == first["bytes"]
