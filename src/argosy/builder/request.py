@@ -33,7 +33,7 @@ def resolve_build_request(
     Raises
     ------
     UsageError
-        If several bases are given, or nothing to build is given and there is no project file.
+        If several bases are given, or nothing to build is given and this folder has no project file.
     """
     asked = make_build_request(sources, output, given, host.environment)
     bundle = given.get("bundle")

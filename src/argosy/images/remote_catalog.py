@@ -20,7 +20,7 @@ VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def find_remote_image(runner: Runner, reference: str, path: str, folders: Iterable[str]) -> tuple[str, int] | None:
-    """Return the path and the size of an image file on another machine; None if there is no such file.
+    """Return the path and the size of an image file on another machine; None if it is missing.
 
     An alias in the catalog gives the version to which it points now.
 

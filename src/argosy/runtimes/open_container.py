@@ -104,8 +104,11 @@ def open_container(
     plan = plan_entry(_drop_missing_binds(plan), request, reference, sites)
     if request.signed_by:
         plan = replace(plan, choices=(*plan.choices, _verify_signature(request, opened, session, dry=dry)))
-    if not plan.runtime.traits.unpacks:
-        return plan
+    return _with_trees(plan, opened, session, dry=dry) if plan.runtime.traits.unpacks else plan
+
+
+def _with_trees(plan: ContainerPlan, opened: OpenedImage, session: Session, *, dry: bool) -> ContainerPlan:
+    """Unpack an image for a runtime that starts containers from folders, and return the plan with its mounts."""
     scratch = session.paths.cache / "mount"
     if not dry:
         with translate_os_errors(scratch, "ARGOSY_CACHE"):

@@ -13,6 +13,7 @@ from argosy.cli.app import app
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict
+from argosy.core.session import Session
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
@@ -321,13 +322,19 @@ def test_the_last_launch_is_the_newest_that_was_not_refused(tmp_path: Path) -> N
     assert last_launch(session).id == local.name
 
 
-def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:
-    session = make_session(tmp_path)
+def make_local_run(session: Session, tmp_path: Path) -> tuple[Path, Path]:
+    """Return the record of a run on this machine, and the folder with the logs of its ranks."""
     name = "20260102-030405-123456-abcd"
     folder, logs = session.paths.state / "runs" / name, tmp_path / "logs" / name
     for path in (folder, logs):
         path.mkdir(parents=True)
     (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))
+    return folder, logs
+
+
+def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    folder, logs = make_local_run(session, tmp_path)
     (folder / "end.json").write_text('{"code": 1}')
     for rank, text in ((1, "KeyError: 'x'"), (0, "terminated")):
         (logs / f"rank-{rank}.log").write_text(text)
@@ -341,11 +348,7 @@ def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path
 
 def test_a_run_on_this_machine_ends_with_the_code_of_the_rank_that_its_record_names(tmp_path: Path) -> None:
     session = make_session(tmp_path)
-    name = "20260102-030405-123456-abcd"
-    folder, logs = session.paths.state / "runs" / name, tmp_path / "logs" / name
-    for path in (folder, logs):
-        path.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))
+    folder, logs = make_local_run(session, tmp_path)
     (folder / "end.json").write_text('{"code": 1}')  # torchrun's own
     for rank in range(3):
         (logs / f"rank-{rank}.log").write_text("")

@@ -180,7 +180,7 @@ def test_a_folder_of_pdm_or_hatch_gets_the_form_of_uv(tmp_path: Path, address: s
     [
         "/tmp/build/80754af9/attrs_1604765588209/work",
         "/private/tmp/build/80754af9/attrs_1604765588209/work",
-        "/C:/ci/certifi_1655943825000/work/certifi",
+        "/C:/ci/attrs_1/work/attrs",
         "/C:/b/abs_3f7co0w/croot/attrs/work",
         "/D:/bld/attrs_1/work",
         "/home/conda/feedstock_root/build_artifacts/attrs_1/work",
