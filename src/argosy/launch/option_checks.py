@@ -13,6 +13,7 @@ from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.runtime import StepRuntime
 from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
 from argosy.sites.read import NOT_SHIPPED
@@ -312,7 +313,7 @@ def _why_per_rank(request: LaunchRequest, container: ContainerPlan, srun_options
         return f"Slurm gives each task its own resources: {own}"
     if container.entry.image.kind is ImageKind.HOST:
         return "there is no container"
-    if container.runtime.traits.by_srun:
+    if isinstance(container.runtime, StepRuntime):
         return f"{container.runtime.name} starts a container for srun"
     if request.independent_ranks:
         return "the ranks are independent, so none may end the others"

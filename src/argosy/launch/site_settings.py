@@ -12,7 +12,7 @@ from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
 from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
-from argosy.runtimes.runtime import RUNTIMES
+from argosy.runtimes.runtime import RUNTIMES, StepRuntime
 from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
@@ -258,7 +258,7 @@ def refuse_launch(container: ContainerPlan, settings: SiteSettings, site: Site, 
             hint="use --mpi pmix with an MPI that supports it, or another runtime",
             key="launcher.mpi",
         )
-    if mpi == MPIEXEC and runtime.traits.by_srun:
+    if mpi == MPIEXEC and isinstance(runtime, StepRuntime):
         raise SiteError(
             f"{site.name} starts MPI with mpiexec, but only srun can start containers of {runtime.name}",
             evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",

@@ -13,12 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
-
 from argosy.core.layout import ROOT
 from argosy.core.model import APPTAINER_FAMILIES, Attach, Bind, Entry, GpuMode, Host, Variable
 from argosy.core.shell import Word
-from argosy.runtimes.runtime import FILES, Traits, forced_variables, with_image_environment
+from argosy.runtimes.runtime import FILES, Runtime, Traits, forced_variables, with_image_environment
 
 HARMLESS = frozenset(
     {
@@ -59,23 +57,8 @@ LAYER_HINT = (
 )
 
 
-TRAITS = Traits(
-    images=FILES,
-    caller="all, except those that refer to host software; the image's own values win",
-    node_binds=True,
-    overlays=True,
-    sees_cwd=True,
-)
-
-
-class ApptainerFamily(msgspec.Struct, frozen=True):
+class ApptainerFamily(Runtime, frozen=True):
     """The adapter of Apptainer or SingularityCE; ``--no-eval`` needs Apptainer 1.1 or SingularityCE 3.11."""
-
-    name: str
-    program: str
-    package: str
-    proof: str
-    traits: Traits = TRAITS
 
     def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether its starter works
         """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
@@ -119,10 +102,20 @@ APPTAINER = ApptainerFamily(
     name="apptainer",
     program="apptainer",
     package="apptainer (EPEL, Debian sid, apptainer.org)",
-    proof="ran",
+    traits=Traits(
+        images=FILES,
+        caller="all, except those that refer to host software; the image's own values win",
+        node_binds=True,
+        overlays=True,
+        sees_cwd=True,
+    ),
 )
 SINGULARITY = ApptainerFamily(
-    name="singularity", program="singularity", package="singularity-ce (sylabs.io)", proof="rendered"
+    name="singularity",
+    program="singularity",
+    package="singularity-ce (sylabs.io)",
+    traits=APPTAINER.traits,
+    proof="rendered",
 )
 
 

@@ -6,32 +6,15 @@ prefix first. CPU masks, rendezvous, signals and checks are the same as in every
 
 from __future__ import annotations
 
-import msgspec
-
-from argosy.core.model import Entry, Host, ImageKind, Variable
+from argosy.core.model import Entry, Host, ImageKind
 from argosy.core.shell import Word, read_function
-from argosy.runtimes.runtime import SCRIPTS, Traits, assignment, inherited_variables
+from argosy.runtimes.runtime import SCRIPTS, Runtime, Traits, assignment
 
 STEP_IN = read_function(SCRIPTS / "bare.sh", "step_in")
 
 
-TRAITS = Traits(
-    images=frozenset({ImageKind.HOST}),
-    caller="all, including PATH and LD_LIBRARY_PATH",
-    node_binds=True,
-    sees_cwd=True,
-    unlike="nothing is isolated or read-only",
-)
-
-
-class Bare(msgspec.Struct, frozen=True):
+class Bare(Runtime, frozen=True):
     """The adapter for starts without a container."""
-
-    name: str = "bare"
-    program: str = "env"
-    package: str = "coreutils"
-    proof: str = "ran"
-    traits: Traits = TRAITS
 
     def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - every machine has a shell
         """Return the reason why the entry needs a container; empty if it does not."""
@@ -42,10 +25,6 @@ class Bare(msgspec.Struct, frozen=True):
             return "--contain needs a container"
         return ""
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the values of the caller's environment; ``env`` sets the other variables."""
-        return inherited_variables(entry)
-
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line."""
         step_in = ("sh", "-c", STEP_IN, "argosy-bare", entry.workdir, entry.image.path)
@@ -53,4 +32,15 @@ class Bare(msgspec.Struct, frozen=True):
         return ("env", *assignments, *step_in, *command)
 
 
-BARE = Bare()
+BARE = Bare(
+    name="bare",
+    program="env",
+    package="coreutils",
+    traits=Traits(
+        images=frozenset({ImageKind.HOST}),
+        caller="all, including PATH and LD_LIBRARY_PATH",
+        node_binds=True,
+        sees_cwd=True,
+        unlike="nothing is isolated or read-only",
+    ),
+)

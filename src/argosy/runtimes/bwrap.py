@@ -25,8 +25,6 @@ import os
 import sys
 from pathlib import PurePosixPath
 
-import msgspec
-
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES
 from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
 from argosy.core.records import replace
@@ -35,6 +33,7 @@ from argosy.runtimes.runtime import (
     FILES,
     SCRIPTS,
     TEMPORARY,
+    Runtime,
     Traits,
     env_value,
     forced_variables,
@@ -61,27 +60,8 @@ MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run
 LAYER_HINT = "remove the unpacked image from Argosy's cache (argosy cache gc) and start again"
 
 
-TRAITS = Traits(
-    images=FILES,
-    caller="all, except those that refer to host software; the image's own values win",
-    unlike="the image's environment scripts see the caller's variables",
-    unpacks=True,
-    skips_binds=True,
-    overlays=True,
-    layer="overlay",
-    sees_cwd=True,
-    driver="mounted by CDI specification or device nodes",
-)
-
-
-class Bubblewrap(msgspec.Struct, frozen=True):
+class Bubblewrap(Runtime, frozen=True):
     """The adapter of bubblewrap."""
-
-    name: str = "bwrap"
-    program: str = "bwrap"
-    package: str = "bubblewrap"
-    proof: str = "ran"
-    traits: Traits = TRAITS
 
     def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why bubblewrap cannot start the entry on this machine; empty if it can."""
@@ -125,7 +105,22 @@ class Bubblewrap(msgspec.Struct, frozen=True):
         )
 
 
-BWRAP = Bubblewrap()
+BWRAP = Bubblewrap(
+    name="bwrap",
+    program="bwrap",
+    package="bubblewrap",
+    traits=Traits(
+        images=FILES,
+        caller="all, except those that refer to host software; the image's own values win",
+        unlike="the image's environment scripts see the caller's variables",
+        unpacks=True,
+        skips_binds=True,
+        overlays=True,
+        layer="overlay",
+        sees_cwd=True,
+        driver="mounted by CDI specification or device nodes",
+    ),
+)
 
 
 def _owners_filter() -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import refuse_other_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
-from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, Runtime, load_runtime
+from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, Runtime, StepRuntime, load_runtime
 
 MOST_BIND_PARTS = 3
 
@@ -121,7 +121,7 @@ def refuse_outside_jobs(plan: ContainerPlan) -> None:
     UsageError
         If srun starts the runtime's containers.
     """
-    if plan.runtime.traits.by_srun:
+    if isinstance(plan.runtime, StepRuntime):
         raise UsageError(
             f"{plan.runtime.name} starts containers in jobs only",
             evidence="srun starts them through a Slurm plug-in",

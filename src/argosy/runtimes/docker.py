@@ -6,8 +6,6 @@ The daemon starts containers as root, so the caller's ids, limits and folders ar
 
 from __future__ import annotations
 
-import msgspec
-
 from argosy.core.layout import enter_if_present, enter_image
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
@@ -18,10 +16,10 @@ from argosy.runtimes.runtime import (
     SCRIPTS,
     SHARED_MEMORY,
     TEMPORARY,
+    Runtime,
     Traits,
     env_value,
     forced_variables,
-    inherited_variables,
 )
 
 START = read_function(SCRIPTS / "docker_start.sh", "start_docker", PASSED_PATTERNS)
@@ -52,33 +50,12 @@ CSV_SPECIAL = '",\n\r'
 """Characters that require quotes in a CSV field."""
 
 
-TRAITS = Traits(
-    images=frozenset({ImageKind.REGISTRY}),
-    caller=f"only {PASSED_NAMES}",
-    unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
-    store=f"{DAEMON}NAME",
-    host_mpi=False,
-    hint_for_files="argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
-    "then pass docker-daemon:NAME",
-)
-
-
-class Docker(msgspec.Struct, frozen=True):
+class Docker(Runtime, frozen=True):
     """The adapter of docker."""
-
-    name: str = "docker"
-    program: str = "docker"
-    package: str = "docker.io, or docker-ce (docs.docker.com)"
-    proof: str = "ran"
-    traits: Traits = TRAITS
 
     def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether the daemon answers
         """Return the reason why docker cannot start the entry; empty if it can."""
         return "" if entry.gpu in GPU_OPTIONS else f"docker does not support --gpu {entry.gpu}; use nv, cdi or rocm"
-
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the values that ``--env NAME`` reads from the environment; the others are options."""
-        return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line that starts `command` in the container."""
@@ -101,7 +78,20 @@ class Docker(msgspec.Struct, frozen=True):
         )
 
 
-DOCKER = Docker()
+DOCKER = Docker(
+    name="docker",
+    program="docker",
+    package="docker.io, or docker-ce (docs.docker.com)",
+    traits=Traits(
+        images=frozenset({ImageKind.REGISTRY}),
+        caller=f"only {PASSED_NAMES}",
+        unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
+        store=f"{DAEMON}NAME",
+        host_mpi=False,
+        hint_for_files="argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
+        "then pass docker-daemon:NAME",
+    ),
+)
 
 
 def _mount_options(entry: Entry) -> list[str]:

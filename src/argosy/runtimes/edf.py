@@ -16,8 +16,8 @@ from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes, join_words
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
-from argosy.runtimes.pyxis import LAYER_HINT, image_argument, mount_path_refusal
-from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
+from argosy.runtimes.enroot import LAYER_HINT, image_argument, mount_of_srun, mount_path_refusal
+from argosy.runtimes.runtime import StepRuntime, Traits, forced_variables, with_image_environment
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
     "base_environment": (str, list),
@@ -135,21 +135,8 @@ def _escape(sign: str) -> str:
     return f"\\u{ord(sign):04x}" if ord(sign) < ASTRAL else f"\\U{ord(sign):08x}"
 
 
-TRAITS = Traits(
-    images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
-    caller="all, except those that refer to host software; the image's own values win",
-    by_srun=True,
-)
-
-
-class ContainerEngine(msgspec.Struct, frozen=True):
+class ContainerEngine(StepRuntime, frozen=True):
     """The adapter of the Container Engine."""
-
-    name: str = "edf"
-    program: str = "srun"
-    package: str = "CSCS's Container Engine, a Slurm plug-in (the site's administrators install it)"
-    proof: str = "rendered"
-    traits: Traits = TRAITS
 
     def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the engine
         """Return the reason why the engine cannot start the entry; empty if it can."""
@@ -175,7 +162,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
         """Return the lines of the EDF."""
-        mounts: list[Word] = [f"{b.source}:{b.target}" + (":ro" if b.read_only else "") for b in entry.binds]
+        mounts: list[Word] = [mount_of_srun(bind) for bind in entry.binds]
         if not entry.contain and not entry.person.home:
             mounts.append(ShellExpr("$HOME:$HOME"))
         if not entry.contain and not entry.workdir:
@@ -194,4 +181,13 @@ class ContainerEngine(msgspec.Struct, frozen=True):
         return render_edf(edf)
 
 
-EDF = ContainerEngine()
+EDF = ContainerEngine(
+    name="edf",
+    program="srun",
+    package="CSCS's Container Engine, a Slurm plug-in (the site's administrators install it)",
+    proof="rendered",
+    traits=Traits(
+        images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
+        caller="all, except those that refer to host software; the image's own values win",
+    ),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, cast
 
 import msgspec
 
@@ -26,9 +26,9 @@ RUNTIMES: Mapping[str, str] = {
     "bwrap": "argosy.runtimes.bwrap:BWRAP",
     "podman": "argosy.runtimes.podman:PODMAN",
     "docker": "argosy.runtimes.docker:DOCKER",
-    "podman-hpc": "argosy.runtimes.podman_hpc:PODMAN_HPC",
+    "podman-hpc": "argosy.runtimes.podman:PODMAN_HPC",
     "enroot": "argosy.runtimes.enroot:ENROOT",
-    "pyxis": "argosy.runtimes.pyxis:PYXIS",
+    "pyxis": "argosy.runtimes.enroot:PYXIS",
     "edf": "argosy.runtimes.edf:EDF",
     "bare": "argosy.runtimes.bare:BARE",
 }
@@ -88,8 +88,6 @@ class Traits(msgspec.Struct, frozen=True):
     """Text: how it differs from the common policy; empty if it does not."""
     store: str = ""
     """How to write a reference to its own image store; empty if it has none."""
-    by_srun: bool = False
-    """Whether srun starts the containers, so that the runtime is a set of srun options instead of a program."""
     unpacks: bool = False
     """Whether it needs unpacked root file systems instead of image files."""
     host_mpi: bool = True
@@ -113,54 +111,49 @@ class Traits(msgspec.Struct, frozen=True):
     """The hint for an image file that it does not start; empty for the general one."""
 
 
-class Runtime(Protocol):
-    """Adapter of one runtime: turns an `Entry` into a command line."""
+class Runtime(msgspec.Struct, frozen=True):
+    """The adapter of one runtime: turns an `Entry` into a command line."""
 
-    @property
-    def name(self) -> str:
-        """The value of ``--runtime``."""
-
-    @property
-    def program(self) -> str:
-        """The program that must be on PATH."""
-
-    @property
-    def package(self) -> str:
-        """The package to install if the program is missing."""
-
-    @property
-    def proof(self) -> str:
-        """``ran`` if the contract tests run real containers with it, ``rendered`` if they only check the command."""
-
-    @property
-    def traits(self) -> Traits:
-        """Its capabilities."""
+    name: str
+    """The value of ``--runtime``."""
+    program: str
+    """The program that must be on PATH."""
+    package: str
+    """The package to install if the program is missing."""
+    traits: Traits
+    proof: Literal["ran", "rendered"] = "ran"
+    """``ran`` if the contract tests run real containers with it, ``rendered`` if they only check the command."""
 
     def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
+        raise NotImplementedError
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the variables to export before the runtime starts, so that the program gets the entry's variables."""
+        """Return the variables to export before the runtime starts: secrets, which must not appear in arguments."""
+        return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line that starts `command` in the container.
 
         If srun starts the container, return the command that srun starts inside it.
         """
+        raise NotImplementedError
 
 
-@runtime_checkable
-class StepRuntime(Runtime, Protocol):
-    """A runtime whose containers are started by srun."""
+class StepRuntime(Runtime, frozen=True):
+    """A runtime whose containers srun starts: a set of options of srun instead of a program."""
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Return the srun options that start the container."""
+        raise NotImplementedError
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
         """Return the variables to set for srun."""
+        raise NotImplementedError
 
-    def document(self, entry: Entry) -> tuple[Word, ...]:
+    def document(self, entry: Entry) -> tuple[Word, ...]:  # noqa: ARG002 - most options refer to no file
         """Return the lines of the file ``$environment`` that the options refer to; empty if they need no file."""
+        return ()
 
 
 def load_runtime(name: str) -> Runtime:

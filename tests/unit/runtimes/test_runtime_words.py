@@ -43,8 +43,7 @@ from argosy.runtimes.container_plan import (
     refuse_outside_jobs,
 )
 from argosy.runtimes.edf import EDF, Edf, parse_edf, render_edf
-from argosy.runtimes.enroot import ENROOT
-from argosy.runtimes.pyxis import PYXIS, enroot_reference
+from argosy.runtimes.enroot import ENROOT, PYXIS, enroot_reference
 from argosy.runtimes.runtime import RUNTIMES, forced_variables, image_refusal, load_runtime
 from tests.unit.machines import make_host
 

@@ -19,8 +19,7 @@ def inside_words(device: Word) -> tuple[Word, ...]:
 
 def step_of(container: ContainerPlan) -> StepRuntime | None:
     """Return the runtime if srun starts its containers, else None."""
-    runtime = container.runtime
-    return runtime if runtime.traits.by_srun and isinstance(runtime, StepRuntime) else None
+    return container.runtime if isinstance(container.runtime, StepRuntime) else None
 
 
 def has_document(container: ContainerPlan) -> bool:
