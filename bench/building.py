@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.records import BuildReport, Cost
-from argosy.core.store import fill_once
+from argosy.core.cache import fill_once
 from argosy.images.flat import layer_source
 from argosy.images.open import open_image
 from argosy.images.squashfs.pack import run_pack

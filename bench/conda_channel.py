@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from argosy.core.store import fill_once
+from argosy.core.cache import fill_once
 from bench.inputs import bench_cache, bench_folder, open_session
 from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File, python_package
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
+from argosy.core.cache import fill_once
 from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
-from argosy.core.store import fill_once, remove_path, work_folder
+from argosy.core.store import remove_path, work_folder
 from argosy.host.probe import probe_host
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import open_image

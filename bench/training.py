@@ -13,9 +13,9 @@ from pathlib import Path
 
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
+from argosy.core.cache import fill_once
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.shell import join, quote
-from argosy.core.store import fill_once
 from bench.cluster import Cluster, lab_cluster
 from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
 from bench.place import REPO, open_folder, why_no_lab

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.core.store import fill_once
+from argosy.core.cache import fill_once
 from argosy.version import VERSION
 from tests.real.channel import Channel, CondaPackage, File
 from tests.real.conftest import make_root

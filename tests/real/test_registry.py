@@ -23,12 +23,12 @@ import msgspec
 import pytest
 
 from argosy.builder.bases.base import open_base
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import ImageKind
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session, paths_from
+from argosy.host.architectures import go_arch
 from argosy.host.probe import probe_host
 from argosy.images.find import fetch_or_find_image
 from argosy.images.open import inspect_squashfs, open_image

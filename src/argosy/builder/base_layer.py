@@ -27,11 +27,12 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import Base
+from argosy.core.cache import mark_used
 from argosy.core.errors import ArgosyError
 from argosy.core.layout import LOCK
 from argosy.core.model import Attach, ContainerRequest, Image
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, is_owned, link_or_copy, make_folder, mark_used, remove_path
+from argosy.core.store import atomic_file, is_owned, link_or_copy, make_folder, remove_path
 from argosy.images.flat import layer_source
 from argosy.images.open import OpenedImage, layer_key, open_image
 from argosy.images.part_digest import describe_part

@@ -28,13 +28,13 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes, measure_cost
 from argosy.builder.request import refuse_no_output
 from argosy.builder.resolve import resolve_build
-from argosy.core.cache_pins import BUILD, pin_entry
+from argosy.core.cache import BUILD, final_name, pin_entry
 from argosy.core.errors import ArgosyError
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, final_name, work_folder
+from argosy.core.store import atomic_file, work_folder
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.open import layer_key

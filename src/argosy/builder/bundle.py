@@ -36,6 +36,7 @@ from argosy.builder.python.torch_index import INDEX, OPTION
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.builder.resolve import resolve_build
 from argosy.builder.steps import name_of_digest
+from argosy.core.cache import fill_once
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import hold_lock
@@ -45,7 +46,7 @@ from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, editing, fill_once, refuse_existing, work_folder
+from argosy.core.store import atomic_file, editing, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.uv_options import UvSettings

@@ -23,6 +23,7 @@ except ImportError:  # uv may be installed as a program only
         return ""
 
 
+from argosy.core.cache import fill_once
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
 from argosy.core.model import Host
 from argosy.core.os_errors import translate_os_errors
@@ -30,7 +31,7 @@ from argosy.core.process import Command
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shared_folders import share_new
-from argosy.core.store import atomic_file, fill_once, make_folder, remove_path
+from argosy.core.store import atomic_file, make_folder, remove_path
 from argosy.images.part_digest import remembered
 from argosy.recipes.uv_options import UvSettings
 

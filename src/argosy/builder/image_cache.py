@@ -14,14 +14,14 @@ from pathlib import Path
 
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
+from argosy.core.cache import final_name, read_memo, write_memo
 from argosy.core.errors import ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
-from argosy.core.memos import read_memo, write_memo
 from argosy.core.model import Image
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, final_name
+from argosy.core.store import atomic_file
 from argosy.images.flat import base_source
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file

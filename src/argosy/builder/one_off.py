@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.builder.base_layer import link_layer_tree
 from argosy.builder.build import build_image, hiding_file
 from argosy.builder.records import BuildRequest
-from argosy.core.cache_pins import pin_entry
+from argosy.core.cache import pin_entry
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.model import ContainerRequest, ImageKind

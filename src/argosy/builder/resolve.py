@@ -22,7 +22,7 @@ from argosy.core.os_errors import CHECK, missing_file
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.host.emulation import MACHINES, emulating, machine_named
+from argosy.host.architectures import MACHINES, emulating, machine_named
 from argosy.images.catalog import IMAGE_SUFFIXES
 from argosy.images.identify import Kind, identify_file
 from argosy.recipes.build_options import DEFAULT_BASE

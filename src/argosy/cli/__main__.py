@@ -15,9 +15,9 @@ from typing import TextIO
 import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
+from argosy.core.children import wake_on_signals
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 from argosy.core.render import escape_controls, shorten_message
-from argosy.core.signals import wake_on_signals
 
 SIGPIPE_CODE = 141
 

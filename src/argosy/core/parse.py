@@ -1,4 +1,4 @@
-"""Read numbers, ranges, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
+"""Read numbers, JSON, TOML and YAML that people and other programs wrote, so that every fault is one kind of error.
 
 The parsers of the standard library raise other errors, too: `RecursionError` for deep nesting, and a plain `ValueError`
 for numbers of more than 4300 digits.
@@ -28,6 +28,12 @@ TOO_DEEP = "it is nested too deeply"
 
 MOST_CORES = 1 << 16
 """Core numbers are below this, so that a damaged text cannot fill the memory."""
+
+MOST_LEVELS = 1_000
+"""libyaml recurses for each level; at about 30,000 levels it overflows the stack and the process crashes."""
+
+_BRACKETS = re.compile(r"[\[{]|[\]}]")
+_DASHES = re.compile(rf"(?m)^ *(?:[-?] +){{{MOST_LEVELS}}}")
 
 RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 
@@ -134,6 +140,45 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError(TOO_DEEP) from None
     except ValueError as error:
         raise TomlError(str(error)) from error
+
+
+def load_yaml(text: str, file: str) -> Any:
+    """Parse YAML into plain values.
+
+    Raises
+    ------
+    UsageError
+        If it is not valid YAML.
+    """
+    import yaml  # noqa: PLC0415 - it takes 10 ms, and a launch reads no YAML
+
+    refuse_deep(text, file)
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(
+            f"{file} is not valid YAML", evidence=" ".join(str(error).split())[:200], hint="correct the line"
+        ) from error
+
+
+def refuse_deep(text: str, file: str) -> None:
+    """Raise `UsageError` for YAML that is nested too deeply for libyaml."""
+    level = 0
+    for bracket in _BRACKETS.finditer(text):
+        level += 1 if bracket[0] in "[{" else -1
+        if level > MOST_LEVELS:
+            break
+    if level > MOST_LEVELS or _DASHES.search(text):
+        raise UsageError(
+            f"{file} is nested too deeply",
+            evidence=f"more than {MOST_LEVELS} levels",
+            hint="check the indentation and the brackets",
+        )
+
+
+def scalar_text(value: Any) -> str:
+    """Return the text of a scalar; empty for a list or a mapping, whose text may be huge because of aliases."""
+    return "" if isinstance(value, list | dict) else str(value)
 
 
 def parse_range(text: str) -> range | None:

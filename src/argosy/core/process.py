@@ -19,11 +19,10 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
+from argosy.core.children import IDLE, TIMED_OUT, forwarding, wait_while_active
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
-from argosy.core.idle import IDLE, TIMED_OUT, wait
 from argosy.core.locks import deferred_signals
 from argosy.core.shell import format_command
-from argosy.core.signals import forwarding
 
 if TYPE_CHECKING:
     import subprocess
@@ -322,7 +321,7 @@ def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        ended = wait(partial(_ends_within, child), child.pid, command.idle)
+        ended = wait_while_active(partial(_ends_within, child), child.pid, command.idle)
         if not ended:
             _end_group(child)
         code = child.returncode if ended else TIMED_OUT

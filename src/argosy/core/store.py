@@ -28,8 +28,7 @@ from argosy.core.locks import (
 )
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.render import DAY
-from argosy.core.shared_folders import is_foreign_link, is_shared, opened_folder, share_new
-from argosy.core.unnamed_files import write_new, write_unnamed
+from argosy.core.shared_folders import is_foreign_link, is_shared, opened_folder
 
 HASHED_BYTES = 1 << 22
 
@@ -45,7 +44,7 @@ def part_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
 
 
-def _remove_parts(path: Path) -> None:
+def remove_parts(path: Path) -> None:
     """Remove what killed processes left under the names of `part_name`."""
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.{PART}"):
         remove_path(part)
@@ -164,7 +163,7 @@ def sweep_parts(path: Path) -> None:
     """
     for old in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.old"):
         remove_path(old) if os.path.lexists(path) else old.rename(path)
-    _remove_parts(path)
+    remove_parts(path)
 
 
 def sweep_old_parts(folder: Path) -> None:
@@ -229,12 +228,63 @@ def write_text(path: Path, text: str, *, mode: int | None = None, force: bool = 
     old = path.stat() if mode is None and os.path.exists(path) else None  # noqa: PTH110 - Path's raises
     mode = stat.S_IMODE(old.st_mode) if old else mode
     data = text.encode(errors="surrogateescape")
-    if not write_unnamed(path, data, mode, temporary=part_name(path)):
+    if not _write_unnamed(path, data, mode, temporary=part_name(path)):
         with atomic_file(path, force=force, flush=False) as beside:
-            write_new(beside, data, mode)
+            _write_new(beside, data, mode)
     if old:
         with contextlib.suppress(OSError):  # this user may not choose the group
             os.chown(path, -1, old.st_gid)
+
+
+def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+    """Write and sync a new file; a mode of None means the access rights of the umask."""
+    _write(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode or 0o666), data, mode)
+
+
+def _write_unnamed(path: Path, data: bytes, mode: int | None, *, temporary: Path) -> bool:
+    """Write a file without a name, then give it one; return whether that worked.
+
+    It does not on file systems without such files, for example NFS, or if another process takes the name meanwhile.
+
+    Parameters
+    ----------
+    temporary
+        A temporary name. Linux can replace a file only by one that has a name.
+    """
+    try:
+        handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode or 0o666)
+        _write(handle, data, mode, name=temporary if os.path.lexists(path) else path)
+        if os.path.lexists(temporary):
+            temporary.replace(path)
+    except OSError:
+        return False
+    finally:
+        with deferred_signals():
+            discard(temporary)
+    return True
+
+
+def _write(handle: int, data: bytes, mode: int | None, *, name: Path | None = None) -> None:
+    """Write, sync and close an open file; give it a name if it has none."""
+    try:
+        while data:
+            data = data[os.write(handle, data) :]
+        if mode is not None:
+            os.fchmod(handle, mode)
+        os.fsync(handle)
+        if name is not None:
+            _link(handle, name)
+    finally:
+        os.close(handle)
+
+
+def _link(handle: int, name: Path) -> None:
+    # Only linkat(2), which Python calls for a folder's descriptor, follows the link below /proc.
+    folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.link(str(handle), name, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
 
 
 def make_folder(path: Path) -> None:
@@ -280,68 +330,6 @@ def digest_of_file(file: Path, on_bytes: Callable[[int], None] | None = None) ->
             total.update(block)
             on_bytes(len(block))
         return total.hexdigest()
-
-
-@contextlib.contextmanager
-def fill_once(
-    path: Path, *, what: str, waiting: Callable[[Owner], None], shared: bool = False
-) -> Iterator[Path | None]:
-    """Yield a temporary folder that becomes `path` if the block succeeds; yield None if `path` exists.
-
-    Only one process fills the folder; others wait for it.
-
-    Parameters
-    ----------
-    shared
-        Whether the users of a shared cache read the folder; false for unpacked trees, whose modes are contents.
-    """
-    with translate_os_errors(path.parent):
-        is_filled = path.is_dir()
-        if not is_filled:
-            make_folder(path.parent)
-    if is_filled:
-        yield None
-        return
-    with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
-        if path.is_dir():
-            yield None
-            return
-        _remove_parts(path)
-        with atomic_folder(path, replace=False) as beside:
-            yield beside
-            if shared:
-                share_new(beside)
-
-
-def sweep_unfilled(folder: Path) -> None:
-    """Remove what killed processes left of the folders that `fill_once` was filling in a folder."""
-    for part in folder.glob(".*.part"):
-        name = re.fullmatch(rf"\.(.+?)\.({PART}|gone\.part)", part.name)
-        if name is None or is_foreign(part):
-            continue
-        lease = folder / f"{name[1]}.lease"
-        with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
-            remove_path(part)
-
-
-class _BeingFilled(Exception):
-    """Report that a living process fills a folder."""
-
-
-def _leave(owner: Owner) -> None:
-    raise _BeingFilled(owner)
-
-
-def mark_used(path: Path) -> None:
-    """Set the time of the last use of a cache entry, at most once a day: reading it often must not cost a write."""
-    with contextlib.suppress(OSError):  # another user's entry
-        if is_older(path, DAY):
-            os.utime(path)
-
-
-def final_name(path: Path) -> str:
-    """Return the final path of a file in a temporary folder of `fill_once`, for messages."""
-    return re.sub(rf"/\.([^/]+)\.{PART}(?=/)", r"/\1", str(path))
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import Bind, Devices, Variable
-from argosy.core.parse import parse_json
+from argosy.core.parse import load_yaml, parse_json
 from argosy.core.shell import NAME
-from argosy.core.yaml_text import load_yaml
 
 ALL = "all"
 """Name of the device that combines all devices of a vendor."""

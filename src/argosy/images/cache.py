@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.cache_pins import BUILD, COLLECTOR, read_pins
+from argosy.core.cache import BUILD, COLLECTOR, read_pins, sweep_unfilled
 from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.shared_folders import is_foreign_link
-from argosy.core.store import is_foreign, sweep_old_parts, sweep_unfilled, sweep_work, work_folder
+from argosy.core.store import is_foreign, sweep_old_parts, sweep_work, work_folder
 from argosy.images.catalog import CatalogImage, list_folders, unlink_images
 
 NOTES = "notes"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ENTER, LOCK
 from argosy.core.model import Image, ImageKind
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.host.architectures import go_arch
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
 from argosy.images.mpi_library import mpi_of_lock

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.memos import read_memo, write_memo
+from argosy.core.cache import read_memo, write_memo
 from argosy.core.process import Argv, Reply
 
 READ_BYTES = 1 << 20

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.cache_pins import pin_entry
+from argosy.core.cache import fill_once, pin_entry
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
 from argosy.core.session import Session
-from argosy.core.store import fill_once, is_owned, make_folder
+from argosy.core.store import is_owned, make_folder
 from argosy.images.flat import FlatLayer
 from argosy.images.part_digest import tree_name
 from argosy.images.sif.write import FileSlice

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from argosy.core.cache import remember_text
 from argosy.core.errors import ArgosyError, CheckFailed
-from argosy.core.memos import remember_text
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace

@@ -19,8 +19,8 @@ from packaging.utils import (
 )
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import load_yaml, scalar_text
 from argosy.core.records import replace
-from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import split_package_file
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import ARCHIVE, at_commit, locked_line

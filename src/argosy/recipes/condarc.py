@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.parse import parse_path
+from argosy.core.parse import load_yaml, parse_path
 from argosy.core.records import replace
-from argosy.core.yaml_text import load_yaml
 from argosy.recipes.recipe import Channel, bad_line
 from argosy.recipes.source_text import shaped
 

@@ -9,9 +9,9 @@ import msgspec
 import yaml
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import refuse_deep
 from argosy.core.shell import NAME as SHELL_NAME
 from argosy.core.suggest import suggest_word
-from argosy.core.yaml_text import refuse_deep
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.recipe import Asked, Channel, CondaSpec, Entry, Note, Part, Where, bad_line
 from argosy.recipes.requirements import parse_requirements

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
@@ -23,6 +22,7 @@ from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv
+from argosy.host.architectures import go_arch
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
@@ -141,7 +141,7 @@ def _with_emulator(image: Image, host: Host) -> Host:
     """Return the host with the emulated architecture, if an emulator runs the image's programs."""
     if image.arch in {"", go_arch(host.target)}:
         return host
-    from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - only for foreign images
+    from argosy.host.architectures import is_emulated, machine_named  # noqa: PLC0415 - only for foreign images
 
     machine = machine_named(image.arch)
     return replace(host, emulated=machine) if is_emulated(machine) else host

@@ -19,7 +19,6 @@ from argosy.builder.bases.choose import open_default_base
 from argosy.builder.downloads import static_uv
 from argosy.builder.finish import write_layer_files
 from argosy.builder.output.assemble import plan_metadata, write_delta
-from argosy.core.architectures import go_arch
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import (
     APPTAINER_BASE,
@@ -32,7 +31,7 @@ from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy, work_folder
-from argosy.host.emulation import MACHINES
+from argosy.host.architectures import MACHINES, go_arch
 from argosy.images.identify import Kind, identify_file
 from argosy.images.rootfs import write_in_root
 from argosy.images.sif.write import whole_of

@@ -12,6 +12,7 @@ import msgspec
 from argosy.builder.base_layer import link_layer_tree
 from argosy.builder.build import build_image, hiding_file
 from argosy.builder.records import BuildRequest
+from argosy.core.cache import fill_once
 from argosy.core.errors import ImageError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Bind, ContainerRequest, GpuMode
@@ -20,7 +21,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.shared_folders import is_public
-from argosy.core.store import fill_once, link_or_copy
+from argosy.core.store import link_or_copy
 from argosy.images.find import fetch_or_find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.cache import fill_once
 from argosy.core.model import Bind, Entry
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import fill_once, link_or_copy
+from argosy.core.store import link_or_copy
 from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout
 from argosy.wrap.plan import USUALLY_EMPTY
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.cache import sweep_unfilled
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import deferred_signals, files_beside, hold_lock
 from argosy.core.os_errors import discard, translate_os_errors
@@ -17,7 +18,7 @@ from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree, read_regular_file
 from argosy.core.shell import quote
-from argosy.core.store import PART, remove_path, sweep_unfilled, write_link
+from argosy.core.store import PART, remove_path, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 

@@ -24,7 +24,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolMissing
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
-from argosy.host.emulation import emulating
+from argosy.host.architectures import emulating
 from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
 from argosy.recipes.project_file import read_project
 from tests.unit.machines import make_host, make_session

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core import idle
+from argosy.core import children
+from argosy.core.children import TIMED_OUT, Forwarder
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
-from argosy.core.idle import TIMED_OUT
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
-from argosy.core.signals import Forwarder
 from argosy.core.worker_threads import WorkerThreads
 
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")
@@ -112,22 +111,22 @@ def test_a_program_without_data_is_ended_and_says_so(tmp_path: Path) -> None:
 
 def test_a_program_that_transfers_data_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     amounts = iter(range(0, 10**9, 1000))
-    monkeypatch.setattr(idle, "_transferred", lambda _pid: next(amounts))
+    monkeypatch.setattr(children, "_transferred", lambda _pid: next(amounts))
     some = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     assert RealRunner().run(Command((sys.executable, "-c", some), idle=0.2)) == Reply(0, "", "")
 
 
 def test_a_program_whose_data_the_kernel_does_not_tell_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "_transferred", lambda _pid: -1)
+    monkeypatch.setattr(children, "_transferred", lambda _pid: -1)
     some = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     assert RealRunner().run(Command((sys.executable, "-c", some), idle=0.2)).code == 0
 
 
 def test_the_kernel_counts_the_data_of_a_program() -> None:
-    before = idle._transferred(os.getpid())
+    before = children._transferred(os.getpid())
     Path("/dev/null").write_bytes(b"x" * 10000)
-    assert idle._transferred(os.getpid()) >= before + 10000
-    assert idle._transferred(2**30) == -1
+    assert children._transferred(os.getpid()) >= before + 10000
+    assert children._transferred(2**30) == -1
 
 
 def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -15,23 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.core.cache import fill_once, final_name, sweep_unfilled
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.locks import Owner, this_owner
 from argosy.core.mounts import in_memory
 from argosy.core.os_errors import explain_os_error, translate_os_errors
 from argosy.core.records import asdict, replace
-from argosy.core.store import (
-    OWNER_FILE,
-    atomic_file,
-    fill_once,
-    final_name,
-    remove_path,
-    sweep_parts,
-    sweep_unfilled,
-    work_folder,
-    write_link,
-    write_text,
-)
+from argosy.core.store import OWNER_FILE, atomic_file, remove_path, sweep_parts, work_folder, write_link, write_text
 from argosy.host.probe import open_session
 
 

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.cmd_cache import gc, info
-from argosy.core.cache_pins import BUILD, USES, pin_entry, read_pins
+from argosy.core.cache import BUILD, USES, fill_once, pin_entry, read_pins
 from argosy.core.errors import UsageError
 from argosy.core.locks import this_owner
 from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
-from argosy.core.store import fill_once
 from argosy.host.probe import open_session
 from argosy.images.cache import NOTES, CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 from argosy.images.part_digest import cached_digest, describe_part, part_digest, remembered

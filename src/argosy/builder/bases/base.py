@@ -13,14 +13,13 @@ import msgspec
 from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
-from argosy.host.emulation import machine_named
+from argosy.host.architectures import go_arch, machine_named
 from argosy.images.find import find_local, means_reference, refuse_dangling, suggest_image
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.builder.backends.plan import PRIVATE_NAMESPACE
-from argosy.core.cache_pins import pin_entry
+from argosy.core.cache import fill_once, pin_entry
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, tool_error
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
 from argosy.images.squashfs.superblock import LATEST_TIME

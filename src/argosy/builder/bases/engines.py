@@ -22,11 +22,11 @@ from argosy.builder.bases.definitions import (
     refuse_invalid_definition,
     stage_names,
 )
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
+from argosy.host.architectures import go_arch
 from argosy.images.registry.fetch import daemon_hint
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import explain_pull, is_insecure, parse_insecure

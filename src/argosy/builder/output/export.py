@@ -30,7 +30,6 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
-from argosy.core.architectures import go_arch
 from argosy.core.errors import ToolFailed, UsageError
 from argosy.core.layout import DEFAULT_PATH, ENV_SCRIPT, GPU_LIBRARIES, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
@@ -42,6 +41,7 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import NAME, quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
+from argosy.host.architectures import go_arch
 from argosy.images.find import open_reference
 from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, refuse_suffix, render_use

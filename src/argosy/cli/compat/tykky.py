@@ -14,10 +14,10 @@ from argosy.cli.compat.tykky_arguments import Arguments, parse_arguments, render
 from argosy.cli.compat.tykky_config import Conf, merge_conf, read_conf, read_log_settings
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_PREFIX
+from argosy.core.parse import load_yaml
 from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
-from argosy.core.yaml_text import load_yaml
 from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.wrap.model import PrefixRecipe, PrefixSourceKind, Settings, UpdateRequest, WrapRequest
 from argosy.wrap.prefix import create_prefix, update_prefix

@@ -17,15 +17,15 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from argosy.core.cache_pins import pin_entry
+from argosy.core.cache import fill_once, pin_entry
+from argosy.core.children import IDLE
 from argosy.core.errors import ImageError
-from argosy.core.idle import IDLE
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
-from argosy.core.store import fill_once, remove_path, work_folder
+from argosy.core.store import remove_path, work_folder
 from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,

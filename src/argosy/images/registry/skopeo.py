@@ -14,9 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.architectures import go_arch
+from argosy.core.children import IDLE
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.idle import IDLE
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
@@ -24,6 +23,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.host.architectures import go_arch
 from argosy.images.identify import identify_file
 from argosy.images.oci import OciPlatform, parse_oci_manifest
 from argosy.images.open import wrong_arch

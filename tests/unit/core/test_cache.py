@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from argosy.core.memos import read_memo, remember_text, write_memo
+from argosy.core.cache import read_memo, remember_text, write_memo
 
 
 class Value(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Forward the signals of this process to the program that it runs in the foreground, and handle them in time.
+"""Wait for the programs that this process starts: forward signals to them, and end those that transfer no data.
 
 Python runs the handler of a signal in the main thread, between two instructions. If the signal arrives just before that
 thread begins to wait, for example for a worker thread, or if the system gives it to another thread, the handler would
@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ WAKER = signal.SIGURG
 """The signal that interrupts the wait. Programs ignore it by default."""
 PAUSES = (0.05, 0.2, 1.0)
 """Seconds before each time that the main thread is woken: on a busy machine, it may begin to wait late."""
+
+TIMED_OUT = 124
+"""Exit code of a program that was ended because it transferred no data, as of timeout(1)."""
+IDLE = "no data"
+"""Begin of the message about such a program."""
+IDLE_BYTES = 200
+"""A program that transferred fewer bytes is idle. One HTTP request and its answer are longer."""
+IDLE_CHECKS = 20
+"""Number of looks at a program in its longest idle time."""
 
 
 class Forwarder:
@@ -145,3 +155,33 @@ def _wake(reader: int, main: int) -> None:
             for pause in PAUSES:
                 time.sleep(pause)
                 signal.pthread_kill(main, WAKER)
+
+
+def wait_while_active(ends_within: Callable[[float | None], bool], pid: int, idle: float) -> bool:
+    """Wait until a program ends, and return whether it did so before it transferred no data for `idle` seconds.
+
+    Parameters
+    ----------
+    ends_within
+        Waits for some seconds, or without a limit for None, and returns whether the program has ended.
+    idle
+        0 for no limit.
+    """
+    if not idle:
+        return ends_within(None)
+    looks, before = 0, 0
+    while looks < IDLE_CHECKS:
+        if ends_within(idle / IDLE_CHECKS):
+            return True
+        now = _transferred(pid)
+        looks, before = (looks + 1, before) if 0 <= now < before + IDLE_BYTES else (0, now)
+    return False
+
+
+def _transferred(pid: int) -> int:
+    """Return the bytes that a program has read and written; -1 if the kernel does not tell them (proc(5), io)."""
+    try:
+        rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines())
+        return int(rows["rchar"]) + int(rows["wchar"])
+    except (OSError, ValueError, KeyError):
+        return -1

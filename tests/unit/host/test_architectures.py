@@ -16,7 +16,7 @@ from argosy.builder.resolve import resolve_target_session
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
-from argosy.host.emulation import Emulator, emulating, find_emulators, machine_named, parse_entry
+from argosy.host.architectures import Emulator, emulating, find_emulators, machine_named, parse_entry
 from argosy.sites.load import load_site
 from tests.unit.machines import make_host, make_session
 

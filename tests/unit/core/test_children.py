@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import signal, threading
-from argosy.core.signals import wake_on_signals
+from argosy.core.children import wake_on_signals
 
 class Stop(Exception): pass
 

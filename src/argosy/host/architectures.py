@@ -1,4 +1,4 @@
-"""Find emulators for programs of other architectures, as registered by QEMU's packages."""
+"""Names of architectures, and emulators for programs of other ones, as registered by QEMU's packages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 ELF64 = "7f454c4602"
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64le", 0xF3: "riscv64"}
 """e_machine of the ELF header (elf(5)) -> architecture as in ``uname -m``; all are little-endian."""
+
+GO_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Architecture as in ``uname -m`` -> its name in Go, Docker and image files, if that differs."""
 
 KINDS = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "arm64v8": "aarch64", "ppc64el": "ppc64le"}
 """Names of architectures in Go, Docker and Debian -> architecture as in ``uname -m``."""
@@ -54,6 +57,11 @@ def find_emulators(folder: Path) -> Iterator[Emulator]:
     except OSError:
         return
     yield from filter(None, map(parse_entry, texts))
+
+
+def go_arch(machine: str) -> str:
+    """Return the name in Go of an architecture as in ``uname -m``; an unknown one is returned unchanged."""
+    return GO_NAMES.get(machine, machine)
 
 
 def machine_named(word: str) -> str:
