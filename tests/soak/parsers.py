@@ -28,6 +28,7 @@ from argosy.diagnostics.why.signatures import read_own_file, read_signatures
 from argosy.host.cdi import choose_devices, parse_cdi
 from argosy.images import oci
 from argosy.images.identify import identify_file
+from argosy.images.libraries import parse_torch
 from argosy.images.open import open_image
 from argosy.images.registry import convert, skopeo
 from argosy.images.registry.references import parse_reference
@@ -35,7 +36,6 @@ from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import plan_json_part, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.tables import device_nodes, unused_share
-from argosy.images.torch_build import parse_torch
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job

@@ -34,7 +34,7 @@ from argosy.core.layout import (
     render_source_line,
 )
 from argosy.core.session import Session
-from argosy.images.mpi_library import ADD_LIBRARY, NO_LIBRARY, NONE, mpi_of_lock
+from argosy.images.libraries import ADD_LIBRARY, NO_LIBRARY, NONE, mpi_of_lock
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.squashfs.pack import normalise_tree, packer_version
 from argosy.images.tree_digests import Entries, describe_remembering, digest_entries, merge_entries

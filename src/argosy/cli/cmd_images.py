@@ -116,7 +116,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """
-    from argosy.images.pull import PullRequest, pull_image
+    from argosy.images.find import PullRequest, pull_image
 
     if name and output:
         raise UsageError("NAME and --output cannot be used together", hint="use one of the two")
@@ -164,7 +164,7 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
     \b
     argosy images send my.sif lumi:/scratch/project_465000001/images/
     """
-    from argosy.images.send import send_image
+    from argosy.images.remote import send_image
 
     session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
     report = send_image(image, target, session, base=base, force=force)

@@ -27,7 +27,9 @@ from argosy.host.architectures import go_arch
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
 from argosy.images.find import open_reference
-from argosy.images.mpi_library import (
+from argosy.images.libraries import (
+    ASK_TORCH,
+    BACKENDS,
     MPICH,
     NO_LIBRARY,
     ONLY_MPICH,
@@ -35,6 +37,7 @@ from argosy.images.mpi_library import (
     SEVERAL,
     USE_MPICH,
     advise_base,
+    describe_old_driver,
     describe_unfit_mpi,
     family_of_name,
 )
@@ -42,7 +45,6 @@ from argosy.images.open import OpenedImage, open_image
 from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_old_driver
 from argosy.runtimes.choose import one_partition
 from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import RUNTIMES, export_squashfs, image_refusal, load_runtime

@@ -237,7 +237,9 @@ def list_superseded(since: float, session: Session) -> tuple[SupersededImage, ..
     images = list_folders(session)
     scripts = [(path, text) for path, text, written in _job_scripts(session) if written >= since]
     return tuple(
-        SupersededImage(str(each.name), str(each.path), each.size, each.changed, _why_image_kept(each, images, scripts))
+        SupersededImage(
+            str(each.name), str(each.path), each.size, each.changed, next(_reasons(each, images, scripts), "")
+        )
         for each in images
         if each.changed < since and _is_replaced(each, images) and _own_folder(each.path, session)
     )
@@ -268,10 +270,6 @@ def _is_replaced(image: CatalogImage, images: list[CatalogImage]) -> bool:
         (each.changed for each in images if each.path.parent == image.path.parent and not each.alias_of), default=0.0
     )
     return bool(image.name.tag) and not image.alias_of and image.changed < newest
-
-
-def _why_image_kept(image: CatalogImage, images: list[CatalogImage], scripts: list[tuple[str, str]]) -> str:
-    return next(_reasons(image, images, scripts), "")
 
 
 def _reasons(image: CatalogImage, images: list[CatalogImage], scripts: list[tuple[str, str]]) -> Iterator[str]:

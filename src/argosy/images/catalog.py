@@ -85,14 +85,9 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
     folders = list(session.paths.images)
     if (project / PROJECT_FILE).is_file():
         folders.append(project / PROJECT_FOLDER)
-    folders += [Path(folder) for folder in _site_folders(session)]
-    return tuple(dict.fromkeys(folders))
-
-
-def _site_folders(session: Session) -> Iterator[str]:
-    """Yield the image folders in the profile of the site that this machine belongs to."""
     for site in sites_here(session.host):
-        yield from _folders_of(site, session)
+        folders += map(Path, _folders_of(site, session))
+    return tuple(dict.fromkeys(folders))
 
 
 def _folders_of(site: Site, session: Session) -> Iterator[str]:

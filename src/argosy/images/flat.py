@@ -20,7 +20,7 @@ from argosy.core.errors import ImageError
 from argosy.core.model import Image
 from argosy.images.sif.format import DataType, Sif, SifPart
 from argosy.images.sif.write import FileSlice, NewPart
-from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock, superblock_of
 
 BASE_NAME = "argosy.base"
 """Name of the part with the superblock and the tables of the base."""
@@ -38,11 +38,11 @@ class FlatLayer(msgspec.Struct, frozen=True):
         return self.whole.path
 
 
-def plan_base_part(base: Source, *, group: int) -> NewPart:
+def plan_base_part(base: Source) -> NewPart:
     """Plan the part with the superblock and the tables of a base whose files a flat image contains."""
-    end = read_superblock(base.path, base.slice_at(0, SUPERBLOCK.size).offset).data_end
+    end = superblock_of(base).data_end
     pieces = (base.slice_at(0, SUPERBLOCK.size), base.slice_at(end, base.length - end))
-    return NewPart(DataType.GENERIC, pieces, name=BASE_NAME, group=group)
+    return NewPart(DataType.GENERIC, pieces, name=BASE_NAME)
 
 
 def find_base_spans(sif: Sif, system: SifPart) -> tuple[tuple[int, int], ...]:

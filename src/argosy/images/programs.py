@@ -113,7 +113,7 @@ def _has_executable(tables: Tables, program: str) -> bool:
     name = program.encode()
     return any(
         entry.kind == InodeKind.LINK or (entry.kind == InodeKind.FILE and _mode(tables, entry) & EXECUTABLE)
-        for entry in tables.walk()
+        for _, entry in tables.walk()
         if entry.name == name
     )
 

@@ -31,6 +31,7 @@ from argosy.images.tree_digests import (
     FileState,
     FileStates,
     is_unchanged,
+    mode_of_entry,
     read_states,
     state_of,
     states_beside,
@@ -195,7 +196,7 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     source = session.paths.cache / LAYERS / key
     entry = cache / "trees" / tree_name(tree)
     whole = is_owned(source) and (source / ENV_PREFIX[1:] / "pyvenv.cfg").is_file()
-    if not whole or not _one_disk(source, cache.parent):
+    if not whole or source.stat().st_dev != cache.parent.stat().st_dev:
         return
     with fill_once(entry, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
@@ -250,21 +251,13 @@ def _link_entries(source: str, target: str, entries: Entries) -> None:
             continue
         if _is_folder(entry):
             os.mkdir(path)  # noqa: PTH102 - here and below: 20,000 of them
-            os.chmod(path, stat.S_IMODE(_mode_of(entry)))  # noqa: PTH101
+            os.chmod(path, stat.S_IMODE(mode_of_entry(entry)))  # noqa: PTH101
         else:
             os.link(f"{source}/{name}", path, follow_symlinks=False)
 
 
 def _is_folder(entry: bytes) -> bool:
-    return stat.S_ISDIR(_mode_of(entry))
-
-
-def _mode_of(entry: bytes) -> int:
-    return int(entry.partition(b" ")[0], 8)
-
-
-def _one_disk(one: Path, other: Path) -> bool:
-    return one.stat().st_dev == other.stat().st_dev
+    return stat.S_ISDIR(mode_of_entry(entry))
 
 
 class _Lender(msgspec.Struct, frozen=True):

@@ -195,17 +195,20 @@ def _describe(path: str, name: str, status: os.stat_result, content: str = "") -
     return f"{status.st_mode:o} {name}\0{content}\0".encode(errors="surrogateescape")
 
 
+def mode_of_entry(entry: bytes) -> int:
+    """Return the type and the access rights in an entry, as in ``st_mode``."""
+    return int(entry.partition(b" ")[0], 8)
+
+
 def digest_of_entry(entry: bytes) -> str:
     """Return the SHA-256 of a file from its entry, in hexadecimal digits; empty for other entries."""
-    head, _, rest = entry.partition(b"\0")
-    is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
-    return rest.rstrip(b"\0").decode() if is_file else ""
+    is_file = bool(entry) and stat.S_ISREG(mode_of_entry(entry))
+    return entry.partition(b"\0")[2].rstrip(b"\0").decode() if is_file else ""
 
 
 def is_removal(entry: bytes) -> bool:
     """Return whether an entry is a whiteout: it removes a file or folder of the base."""
-    head, _, rest = entry.partition(b"\0")
-    return stat.S_ISCHR(int(head.partition(b" ")[0], 8)) and rest == b"0:0\0"
+    return stat.S_ISCHR(mode_of_entry(entry)) and entry.partition(b"\0")[2] == b"0:0\0"
 
 
 def name_of_entry(entry: bytes) -> str:

@@ -11,7 +11,7 @@ from argosy.core.session import Session
 from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
-from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock
+from argosy.images.squashfs.superblock import Source, SplitFile, superblock_of
 from argosy.images.squashfs.tables import READABLE, InodeKind, open_tables
 
 
@@ -58,7 +58,7 @@ def find_known(source: Source, paths: Iterable[str]) -> frozenset[str]:
     ImageError
         If the squashfs is damaged.
     """
-    if read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).compressor not in READABLE:
+    if superblock_of(source).compressor not in READABLE:
         return frozenset()
     with open_tables(source) as tables:
         return frozenset(path for path in paths if not tables.find(path).rest)

@@ -15,8 +15,7 @@ from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Imag
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.images.part_digest import describe_part
-from argosy.images.torch_build import (
+from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
     describe_old_driver,
@@ -25,6 +24,7 @@ from argosy.images.torch_build import (
     torch_of_packages,
     torch_of_version,
 )
+from argosy.images.part_digest import describe_part
 from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
 from argosy.runtimes.command_check import is_bound_from_elsewhere

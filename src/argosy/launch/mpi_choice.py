@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.records import replace
-from argosy.images.mpi_library import NO_LIBRARY, NONE, USE_MPICH, advise_base, describe_unfit_mpi
+from argosy.images.libraries import NO_LIBRARY, NONE, USE_MPICH, advise_base, describe_unfit_mpi
 from argosy.launch.context import LaunchContext
 from argosy.launch.image_checks import FRAMEWORKS, TORCH_RANKS, adds_packages
 from argosy.launch.launchers.launcher import suggest_mpirun

@@ -24,8 +24,7 @@ from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_tex
 from argosy.core.store import work_folder
 from argosy.images.catalog import IMAGE_SUFFIXES, PROJECT_FOLDER, parse_catalog_name
 from argosy.images.open import OpenedImage
-from argosy.images.remote_catalog import find_remote_image
-from argosy.images.send import open_remote
+from argosy.images.remote import find_remote_image, open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, record_job

@@ -11,9 +11,9 @@ from argosy.core.process import Command
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.images.libraries import ASK_TORCH, BACKENDS, parse_torch
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.prefix import version_folder
-from argosy.images.torch_build import ASK_TORCH, BACKENDS, parse_torch
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import start_command
 from argosy.runtimes.runtime import load_runtime

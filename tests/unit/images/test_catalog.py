@@ -33,8 +33,7 @@ from argosy.images.catalog import (
     with_images_of,
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
-from argosy.images.find import fetch_or_find_image, means_reference
-from argosy.images.pull import PullRequest, guess_name, pull_image
+from argosy.images.find import PullRequest, fetch_or_find_image, guess_name, means_reference, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.squashfs.pack import run_pack

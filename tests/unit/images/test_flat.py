@@ -15,7 +15,7 @@ from argosy.core.errors import ImageError
 from argosy.core.session import Session
 from argosy.images.flat import BASE_NAME, FlatLayer, find_base_spans, plan_base_part, source_of
 from argosy.images.part_digest import describe_part, describe_spans, part_digest
-from argosy.images.send import send_image
+from argosy.images.remote import send_image
 from argosy.images.sif.format import DataType, Sif
 from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import FileSlice, NewPart, plan_json_part, plan_system_part, whole_of, write_sif
@@ -65,7 +65,7 @@ def flat_image(folder: Path, base: Path, layers: list[Path], name: str = "flat.s
     """Write a flat image of a base and layers."""
     path = folder / name
     joined = join_squashfs(whole_of(base), [whole_of(layer) for layer in layers], time=0)
-    parts = [plan_base_part(whole_of(base), group=1), plan_system_part(joined, arch="amd64"), plan_json_part("n", b"1")]
+    parts = [plan_base_part(whole_of(base)), plan_system_part(joined, arch="amd64"), plan_json_part("n", b"1")]
     write_sif(path, parts, uuid=uuid.UUID(int=1), time=0, arch="amd64")
     return read_sif(path)
 
@@ -122,7 +122,7 @@ def test_a_new_layer_over_the_base_in_a_flat_image_gives_the_bytes_of_one_over_t
     new = flat_image(tmp_path, base, [other], "new.sif")
     found = base_in(old)
     parts = [
-        plan_base_part(found, group=1),
+        plan_base_part(found),
         plan_system_part(join_squashfs(found, [whole_of(other)], time=0), arch="amd64"),
         plan_json_part("n", b"1"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from argosy.core.records import replace
-from argosy.images.mpi_library import family_of_name, mpi_of_lock
+from argosy.images.libraries import family_of_name, mpi_of_lock
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedStep, PackageKind, Tools
 
 MPI4PY = LockedPackage("mpi4py", "4.1.0")

@@ -10,7 +10,7 @@ import pytest
 from argosy.core.process import RealRunner
 from argosy.core.records import replace
 from argosy.images.catalog import find_in_catalog, find_version
-from argosy.images.remote_catalog import find_remote_image
+from argosy.images.remote import find_remote_image
 from tests.unit.machines import make_session
 
 

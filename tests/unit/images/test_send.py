@@ -12,7 +12,7 @@ import pytest
 from argosy.core.errors import ToolFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
-from argosy.images.send import SMALLEST_SAVED, fetch_bytes, send_image
+from argosy.images.remote import SMALLEST_SAVED, fetch_bytes, send_image
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, whole_of, write_sif
 from tests.unit.machines import real_session
 

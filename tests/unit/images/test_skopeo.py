@@ -241,7 +241,7 @@ def test_a_copy_continues_after_the_connection_was_cut(
     monkeypatch.setattr(convert, "PAUSES", (0.0, 0.0))
     waiting, runner = [Reply(0, "", "") if not message else reply(message) for message in replies], FakeRunner()
 
-    def run(_self: FakeRunner, command: Command) -> Reply:
+    def run(_self: FakeRunner, command: Command, _on_line: object = None) -> Reply:
         runner.seen.append(command)
         return waiting.pop(0)
 

@@ -329,7 +329,7 @@ def test_the_index_is_the_one_that_mksquashfs_writes(tmp_path: Path) -> None:
 
     def index_in(path: Path) -> list[tuple[int, bytes]]:
         with open_tables(whole_of(path)) as tables:
-            paths = {entry.name: entry.place for entry in tables.walk()}
+            paths = {entry.name: entry.place for _, entry in tables.walk()}
             return [(entry.at, entry.name) for entry in index_of(tables, paths[b"d"])]
 
     assert len(index_in(above)) > 10
@@ -696,7 +696,7 @@ def test_an_inode_of_another_kind_than_its_entry_is_refused(tmp_path: Path, cont
     base = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD)
     layer = pack(make(tmp_path / "l", {"x": content}), tmp_path / "l.sqfs", *ZSTD, "-noI", "-no-xattrs")
     with open_tables(whole_of(layer)) as tables:
-        (inside,) = tables.walk()
+        ((_, inside),) = tables.walk()
         at = tables.numbers.inode_table + 2 + (inside.place & 0xFFFF)
     data = bytearray(layer.read_bytes())
     struct.pack_into("<H", data, at, kind)

@@ -8,7 +8,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter
-from argosy.images.torch_build import describe_old_driver, describe_wrong_build, parse_torch, torch_of_version
+from argosy.images.libraries import describe_old_driver, describe_wrong_build, parse_torch, torch_of_version
 from argosy.launch.image_checks import check_torch_build
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.runtimes.container_plan import ContainerPlan, plan_container

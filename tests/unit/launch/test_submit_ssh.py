@@ -19,7 +19,7 @@ from argosy.core.model import Bind, ContainerRequest
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
 from argosy.core.ssh import MARK, OverSsh, Remote, parse_remote, render_file, render_word, run_text
-from argosy.images.send import fetch_bytes
+from argosy.images.remote import fetch_bytes
 from argosy.jobs.remote_record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit_ssh import launch_by_ssh, remote_path, with_remote_paths

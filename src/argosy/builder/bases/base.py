@@ -32,7 +32,7 @@ from argosy.images.registry.references import Reference, file_reference, parse_r
 from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs, time_of_file
-from argosy.images.squashfs.superblock import SUPERBLOCK, Source, Superblock, read_superblock
+from argosy.images.squashfs.superblock import Source, Superblock, superblock_of
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 
@@ -113,7 +113,7 @@ class Base(msgspec.Struct, frozen=True):
     @property
     def packing(self) -> Superblock:
         """The superblock of its squashfs."""
-        return read_superblock(self.image.path, self.source.slice_at(0, SUPERBLOCK.size).offset)
+        return superblock_of(self.source)
 
     @property
     def time(self) -> int:

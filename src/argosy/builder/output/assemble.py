@@ -38,9 +38,17 @@ from argosy.images.sif.write import (
     whole_of,
     write_sif,
 )
-from argosy.images.squashfs.join import can_join, contents_of, has_same_packing, has_whiteouts, join_squashfs
+from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteouts, join_squashfs
 from argosy.images.squashfs.pack import COMPRESSION, is_whiteout, run_pack
-from argosy.images.squashfs.superblock import SUPERBLOCK, Source, Superblock, read_superblock, slices_of
+from argosy.images.squashfs.superblock import (
+    SUPERBLOCK,
+    Source,
+    Superblock,
+    contents_of,
+    read_superblock,
+    slices_of,
+    superblock_of,
+)
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, render_lock
 
@@ -191,7 +199,6 @@ def follow_inside(path: Path, root: Path) -> Path:
     return resolve_in_root(root, str(path.relative_to(root))) if path.is_symlink() else path
 
 
-GROUP = 1
 COPIED = (DataType.LABELS, DataType.DEFINITION)
 COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
@@ -209,7 +216,7 @@ def plan_known_copies(base: Base, joined: Iterable[Source], *, flat: bool) -> tu
     """
     system, contents = slices_of(base.source), map(contents_of, joined)
     if flat:
-        start = partition_offset((plan_base_part(base.source, group=GROUP),))
+        start = partition_offset((plan_base_part(base.source),))
         return tuple(place_pieces(start + SUPERBLOCK.size, contents))
     start = partition_offset((plan_system_part(system, arch=base.image.arch),))
     return (*place_pieces(partition_offset(()), system), *place_pieces(start + SUPERBLOCK.size, contents))
@@ -225,7 +232,7 @@ def write_delta(
 ) -> int:
     """Write base and layer as two partitions of one SIF, and return the layer's size in bytes."""
     system = plan_system_part(slices_of(base.source), arch=base.image.arch)
-    overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
+    overlay = plan_overlay_part(layer, arch=base.image.arch, name="argosy layer")
     parts = [system, overlay, *metadata]
     _write(path, parts, lock, arch=lock.base.arch, time=lock.time, begun=begun)
     return overlay.size
@@ -237,7 +244,7 @@ def write_whole(
     """Write a squashfs as the only partition of a SIF, and return its size in bytes."""
     system = plan_system_part(whole.pieces, arch=content.arch)
     # First, so that it is in the bytes that `images send` reads of each image on the other machine.
-    described = [plan_base_part(whole.base, group=GROUP)] if whole.base and content.lock else []
+    described = [plan_base_part(whole.base)] if whole.base and content.lock else []
     parts = [*described, system, *metadata]
     _write(path, parts, content.lock, arch=content.arch, time=content.time, begun=begun)
     return system.size
@@ -253,7 +260,7 @@ def make_whole(content: Content, session: Session, work: Path) -> Whole:
         return Whole((content.layer.whole,), content.base)
     if content.layer is None:
         return Whole(slices_of(content.base), None)
-    base = read_superblock(content.base.path, content.base.slice_at(0, SUPERBLOCK.size).offset)
+    base = superblock_of(content.base)
     if can_join(base) and not content.inseparable:
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and has_whiteouts(layer)):
@@ -296,8 +303,8 @@ def plan_metadata(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
     from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - loads cyclonedx-python-lib
 
     return [
-        plan_json_part(LOCK_NAME, render_lock(lock).encode(), group=GROUP),
-        plan_sbom_part(SBOM_NAME, render_sbom(lock).encode(), group=GROUP),
+        plan_json_part(LOCK_NAME, render_lock(lock).encode()),
+        plan_sbom_part(SBOM_NAME, render_sbom(lock).encode()),
         *copied,
     ]
 

@@ -49,8 +49,8 @@ from argosy.core.layout import ENV_PREFIX
 from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.core.session import Step
+from argosy.images.libraries import BUILD
 from argosy.images.rootfs import resolve_in_root, write_in_root
-from argosy.images.torch_build import BUILD
 from argosy.recipes.lock import SourceKind
 from argosy.recipes.recipe import PipIndex, Recipe
 from argosy.recipes.uv_options import render_constraints, render_overrides, render_project, render_requirements

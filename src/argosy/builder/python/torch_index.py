@@ -19,7 +19,7 @@ from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind, Choice, ChoiceKey
 from argosy.core.parse import parse_json
 from argosy.core.records import replace
-from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.images.libraries import ASK_TORCH, BACKENDS
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings

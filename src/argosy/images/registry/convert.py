@@ -20,8 +20,8 @@ import msgspec
 from argosy.core.cache import fill_once, pin_entry
 from argosy.core.children import IDLE
 from argosy.core.errors import ImageError
-from argosy.core.parse import parse_json
-from argosy.core.process import Command, Reply, tool_error
+from argosy.core.parse import DIGEST, parse_json
+from argosy.core.process import Command, OnLine, Reply, tool_error
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
@@ -49,7 +49,7 @@ from argosy.images.registry.skopeo import (
 )
 from argosy.images.sif.format import INSPECT_NAME
 from argosy.images.sif.read import verify_sif
-from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
+from argosy.images.sif.write import plan_json_part, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.pack import pack_tar, run_pack, time_of_file
 
 TAR_NAME = "image.sqsh"
@@ -62,8 +62,6 @@ IMAGE_NAME = "image.sif"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
 OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vnd.sylabs.sif.layer.tar"})
 """Media types of Singularity before 3.6; it misspelt the first one."""
-
-HEX_DIGITS = 64
 
 CUT = re.compile(rf"unexpected EOF|connection reset|invalid status code from registry 5\d\d|{IDLE} for", re.IGNORECASE)
 """Messages of skopeo about a layer that did not arrive completely."""
@@ -89,7 +87,7 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
     """
     layers = parse_oci_manifest(manifest, str(reference)).layers or ()
     for layer in layers:
-        if layer.media_type in {SIF_LAYER, *OLD_LAYERS} and _is_digest(layer.digest):
+        if layer.media_type in {SIF_LAYER, *OLD_LAYERS} and DIGEST.match(layer.digest):
             return SifLayer(layer.digest, layer.size)
     if reference.transport is not Transport.ORAS:
         return None
@@ -99,11 +97,6 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
         evidence=f"it contains {', '.join(kinds) or 'images for several architectures'}",
         hint=f"if it is a container image, use {str(reference).replace('oras://', 'docker://', 1)}",
     )
-
-
-def _is_digest(text: str) -> bool:
-    digits = text.removeprefix("sha256:")
-    return text.startswith("sha256:") and len(digits) == HEX_DIGITS and set(digits) <= set("0123456789abcdef")
 
 
 def fetch_sif(
@@ -126,9 +119,7 @@ def fetch_sif(
             ):
                 command = plan_files(chosen, settings, str(work / "files"))
                 with watch_growth(session.meter("downloading", layer.size), work / "files"):
-                    reply = session.runner.run(command, step.say)
-                if reply.code != 0:
-                    raise explain_failure(reference, command, reply)
+                    run_skopeo(command, reference, session, step.say)
                 shutil.move(work / "files" / name, folder / IMAGE_NAME)
                 verify_sif(folder / IMAGE_NAME)
     return entry / IMAGE_NAME
@@ -205,7 +196,7 @@ def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
 
 
 def _write(packed: Path, config: OciConfig, out: Path) -> None:
-    system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
+    system = plan_system_part(whole_of(packed), arch=config.arch)
     inspection = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
     write_sif(out, [system, inspection], uuid=identity, time=config.created, arch=config.arch)
@@ -228,9 +219,9 @@ def copy_layers(command: Command, reference: Reference, session: Session) -> Non
     run_skopeo(command, reference, session)
 
 
-def run_skopeo(command: Command, reference: Reference, session: Session) -> Reply:
+def run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
     """Run skopeo, and explain a failure by the image reference."""
-    reply = session.runner.run(command)
+    reply = session.runner.run(command, on_line)
     if reply.code != 0:
         raise explain_failure(reference, command, reply)
     return reply

@@ -114,20 +114,6 @@ DATA_TYPES: Mapping[int, str] = {
     DataType.OCI_ROOT_INDEX: "OCI root index",
     DataType.OCI_BLOB: "OCI blob",
 }
-FS_KINDS: Mapping[int, str] = {
-    FsKind.SQUASHFS: "squashfs",
-    FsKind.EXT3: "ext3",
-    FsKind.ARCHIVE: "archive",
-    FsKind.RAW: "raw",
-    FsKind.ENCRYPTED_SQUASHFS: "encrypted squashfs",
-    FsKind.GOCRYPTFS_SQUASHFS: "gocryptfs squashfs",
-}
-PART_KINDS: Mapping[int, str] = {
-    PartKind.SYSTEM: "system",
-    PartKind.PRIMARY_SYSTEM: "primary system",
-    PartKind.DATA: "data",
-    PartKind.OVERLAY: "overlay",
-}
 INSPECT_NAME = "inspect-metadata.json"
 """The part in which ``apptainer build`` stores the output of ``apptainer inspect``, including the labels."""
 
@@ -274,14 +260,18 @@ def render_data_type(number: int) -> str:
     return DATA_TYPES.get(number, f"type {number:#x}")
 
 
+def _name_in(kinds: type[IntEnum], number: int) -> str:
+    return next((kind.name.lower().replace("_", " ") for kind in kinds if kind == number), "")
+
+
 def render_fs_kind(number: int) -> str:
     """Return the name of a partition's file system; for an unknown one, its number."""
-    return FS_KINDS.get(number, f"file system {number}")
+    return _name_in(FsKind, number) or f"file system {number}"
 
 
 def render_part_kind(number: int) -> str:
     """Return the name of a partition's purpose; for an unknown one, its number."""
-    return PART_KINDS.get(number, f"kind {number}")
+    return _name_in(PartKind, number) or f"kind {number}"
 
 
 def render_arch(code: bytes) -> str:

@@ -124,7 +124,9 @@ def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str) -> New
     return NewPart(DataType.PARTITION, source, extra=extra)
 
 
-def plan_overlay_part(source: FileSlice | tuple[Piece, ...], *, group: int, arch: str, name: str = "") -> NewPart:
+def plan_overlay_part(
+    source: FileSlice | tuple[Piece, ...], *, arch: str, name: str = "", group: int = form.DEFAULT_GROUP
+) -> NewPart:
     """Plan a squashfs overlay partition. To be mounted, it must have the group of the system partition."""
     extra = render_partition_extra(FsKind.SQUASHFS, PartKind.OVERLAY, arch=arch)
     return NewPart(DataType.PARTITION, source, name=name, group=group, extra=extra)
@@ -135,7 +137,7 @@ def plan_json_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -
     return NewPart(DataType.JSON, data, name=name, group=group)
 
 
-def plan_sbom_part(name: str, data: bytes, *, group: int) -> NewPart:
+def plan_sbom_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -> NewPart:
     """Plan a bill of materials in CycloneDX JSON."""
     extra = form.SBOM_EXTRA.pack(form.CYCLONEDX_JSON)
     return NewPart(DataType.SBOM, data, name=name, group=group, extra=extra)

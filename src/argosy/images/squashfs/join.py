@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from argosy.images.sif.write import FileSlice, Piece
-from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, Superblock, read_superblock
+from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, Superblock
 from argosy.images.squashfs.tables import (
     EXTENDED,
     FIRST,
@@ -73,20 +73,6 @@ def has_same_packing(base: Superblock, layer: Superblock) -> bool:
     return (base.compressor, base.block_size) == (layer.compressor, layer.block_size) and not layer.has_xattrs
 
 
-def contents_of(source: Source) -> FileSlice:
-    """Return the range of a squashfs with the contents of all files.
-
-    A joined squashfs has these ranges of its parts unchanged, one after another, behind its superblock.
-
-    Raises
-    ------
-    ImageError
-        If it is damaged.
-    """
-    end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
-    return source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)
-
-
 def has_whiteouts(layer: FileSlice) -> bool:
     """Return whether a layer contains whiteouts.
 
@@ -96,7 +82,7 @@ def has_whiteouts(layer: FileSlice) -> bool:
         If it is damaged.
     """
     with open_tables(layer) as tables:
-        devices = (entry.place for entry in tables.walk() if entry.kind == InodeKind.CHARACTER_DEVICE)
+        devices = (entry.place for _, entry in tables.walk() if entry.kind == InodeKind.CHARACTER_DEVICE)
         return any(is_whiteout(tables, place) for place in devices)
 
 

@@ -131,17 +131,14 @@ def run_pack(
         If mksquashfs is missing or fails, or the disk is full.
     """
     options = pack_options(session.host, time=time, all_root=all_root, like=like, keep_times=keep_times)
-    _run_with_bar(session, plan_pack(tree, out, options, session.host), doing="packing the layer")
-
-
-def _run_with_bar(session: Session, command: Command, *, doing: str) -> None:
-    """Run mksquashfs, which must succeed, and report its progress bar, which it writes to standard output."""
+    command = plan_pack(tree, out, options, session.host)
     reply = _reply_with_bar(session, command)
     if reply.code != 0:
-        raise tool_error(command, reply, doing=doing, hint=CHECK_LIMITS)
+        raise tool_error(command, reply, doing="packing the layer", hint=CHECK_LIMITS)
 
 
 def _reply_with_bar(session: Session, command: Command) -> Reply:
+    """Run mksquashfs, and report its progress bar, which it writes to standard output."""
     meter = session.meter("packing", unit="blocks")
     reply = session.runner.run(replace(command, joined=True), lambda line: read_bar(meter, line))
     meter.end()

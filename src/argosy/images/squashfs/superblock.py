@@ -154,6 +154,24 @@ Source = FileSlice | SplitFile
 """The place of the bytes of a squashfs."""
 
 
+def superblock_of(source: Source) -> Superblock:
+    """Read the superblock of a squashfs; errors as `read_superblock`."""
+    return read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset)
+
+
+def contents_of(source: Source) -> FileSlice:
+    """Return the range of a squashfs with the contents of all files.
+
+    A joined squashfs has these ranges of its parts unchanged, one after another, behind its superblock.
+
+    Raises
+    ------
+    ImageError
+        If it is damaged.
+    """
+    return source.slice_at(SUPERBLOCK.size, superblock_of(source).data_end - SUPERBLOCK.size)
+
+
 def slices_of(source: Source) -> tuple[FileSlice, ...]:
     """Return the ranges of the file, in order."""
     return source.slices if isinstance(source, SplitFile) else (source,)

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from argosy.core.errors import ImageError
-from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, read_superblock, render_compressor
+from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, render_compressor, superblock_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -145,7 +145,7 @@ def open_tables(source: Source) -> Iterator[Tables]:
     ImageError
         If it is not a squashfs, or contains impossible values. Also raised while its tables are read.
     """
-    read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset)
+    superblock_of(source)  # checks it
     descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield Tables(source, descriptor)
@@ -262,17 +262,18 @@ class Tables:
             self._entries[folder.place] = entries
         return entries
 
-    def walk(self) -> Iterator[DirectoryEntry]:
-        """Yield all entries of all folders."""
-        waiting, left = [self.numbers.root], self.numbers.inodes
+    def walk(self) -> Iterator[tuple[bytes, DirectoryEntry]]:
+        """Yield all entries of all folders, each with the path of its folder, which is empty or ends with a slash."""
+        waiting, left = [(b"", self.numbers.root)], self.numbers.inodes
         while waiting:
             left -= 1
             if left < 0:
                 raise ValueError("more folders than inodes: a folder contains itself")
-            for entry in self.listing(self.folder(waiting.pop())):
+            folder, place = waiting.pop()
+            for entry in self.listing(self.folder(place)):
                 if entry.kind == InodeKind.FOLDER:
-                    waiting.append(entry.place)
-                yield entry
+                    waiting.append((folder + entry.name + b"/", entry.place))
+                yield folder, entry
 
     def paths(self, table: int, count: int, size: int) -> tuple[int, ...]:
         """Return the positions of the blocks of a list: `count` records of `size` bytes, stored at byte `table`."""
@@ -377,7 +378,7 @@ def unused_share(source: Source, *, base: int = 0) -> float:
 def _live_bytes(tables: Tables) -> int:
     """Add up the blocks and fragments of all files in folders. Equal files share them."""
     fragments, blocks = set[int](), dict[int, int]()
-    for entry in tables.walk():
+    for _, entry in tables.walk():
         if entry.kind == InodeKind.FILE:
             start, fragment, sizes = parts_of(tables, entry.place)
             fragments.add(fragment)
@@ -418,17 +419,7 @@ def device_nodes(source: Source) -> tuple[str, ...]:
     ImageError
         If the squashfs is damaged.
     """
-    found = list[bytes]()
+    devices = {InodeKind.BLOCK_DEVICE, InodeKind.CHARACTER_DEVICE}
     with open_tables(source) as tables:
-        waiting, left = [(b"", tables.numbers.root)], tables.numbers.inodes
-        while waiting:
-            folder, place = waiting.pop()
-            left -= 1
-            if left < 0:
-                raise ValueError("more folders than inodes: a folder contains itself")
-            for entry in tables.listing(tables.folder(place)):
-                if entry.kind in {InodeKind.BLOCK_DEVICE, InodeKind.CHARACTER_DEVICE}:
-                    found.append(folder + entry.name)
-                elif entry.kind == InodeKind.FOLDER:
-                    waiting.append((folder + entry.name + b"/", entry.place))
-    return tuple(map(os.fsdecode, sorted(found)))
+        found = sorted(folder + entry.name for folder, entry in tables.walk() if entry.kind in devices)
+    return tuple(map(os.fsdecode, found))

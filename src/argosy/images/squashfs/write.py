@@ -239,7 +239,8 @@ def _relocate_file(tables: Tables, place: int, by: Move) -> bytes:
         raw = tables.inode(place, HEAD.size + LARGE_FILE.size)
         block, size, holes, links, fragment, offset, xattrs = LARGE_FILE.unpack_from(raw, HEAD.size)
     sizes = block_sizes(tables, place, len(raw), size, fragment)
-    block, fragment = block + by.data, _move_fragment(fragment, by)
+    block += by.data
+    fragment = fragment if fragment == NOTHING else by.fragments + fragment
     head = mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number
     if kind == InodeKind.FILE and block <= NOTHING:
         return FILE_INODE.pack(kind, *head, block, fragment, offset, size) + sizes
@@ -252,10 +253,6 @@ def _refuse_other_kind(own: int, kind: int) -> None:
     """Refuse an inode whose kind is not that of its entry: the fields would have another meaning."""
     if own not in {kind, kind + EXTENDED}:
         raise ValueError(f"an inode of kind {own} in an entry of kind {kind}")
-
-
-def _move_fragment(fragment: int, by: Move) -> int:
-    return fragment if fragment == NOTHING else by.fragments + fragment
 
 
 def _plain_size(tables: Tables, kind: int, place: int) -> int:

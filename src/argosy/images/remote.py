@@ -1,4 +1,6 @@
-"""Send an image to another machine by ssh. A base that is already on that machine is not sent again.
+"""Find and open images on other machines, and send images to them, by ssh.
+
+A base that is already on the other machine is not sent again.
 
 A SIF file consists of its base and the bytes before and after it. If another image on the remote machine has the same
 base, only those bytes are sent, and sh assembles the file there. A flat image contains the files of its base as they
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -21,17 +23,20 @@ from argosy.core.progress import Meter
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.shell import CALL, read_function
+from argosy.core.shell import CALL, ShellExpr, Word, in_double_quotes, join, read_function, read_shell
 from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text, suggest_mkdir
 from argosy.core.store import digest_of_file, work_folder
+from argosy.images.catalog import parse_catalog_name
 from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.superblock import SUPERBLOCK, Source, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, contents_of
 
-REMOTE = read_function(Path(__file__).with_name("scripts") / "send.sh", "send")
+SCRIPTS = Path(__file__).with_name("scripts")
+REMOTE = read_function(SCRIPTS / "send.sh", "send")
+FIND = SCRIPTS / "find_image.sh"
 
 HEAD_BYTES = 32_768
 """Bytes at the start of a SIF file that contain its header and all descriptors."""
@@ -199,8 +204,8 @@ def _plan_donor(path: str, local: Source, remote: Source) -> Donor:
     """Plan to take the whole base, or if one of the images is flat, the contents of its files."""
     if isinstance(local, FileSlice) and isinstance(remote, FileSlice):
         return Donor(path, local, remote.offset)
-    size = read_superblock(local.path, local.slice_at(0, SUPERBLOCK.size).offset).data_end - SUPERBLOCK.size
-    return Donor(path, local.slice_at(SUPERBLOCK.size, size), remote.slice_at(SUPERBLOCK.size, size).offset)
+    contents = contents_of(local)
+    return Donor(path, contents, remote.slice_at(SUPERBLOCK.size, contents.length).offset)
 
 
 def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
@@ -270,8 +275,46 @@ def _blocks(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
         yield block
 
 
+UNSET = "/unset"
+"""The text that replaces a variable without a value. It leads to no catalog."""
+
+VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
 REMOTE_HEAD_BYTES = 65_536
 """Bytes at the start of an image that contain more than a SIF file's header and all descriptors."""
+
+
+def find_remote_image(runner: Runner, reference: str, path: str, folders: Iterable[str]) -> tuple[str, int] | None:
+    """Return the path and the size of an image file on another machine; None if it is missing.
+
+    An alias in the catalog gives the version to which it points now.
+
+    Parameters
+    ----------
+    reference
+        The path or the name, as the user typed it.
+    path
+        The file that it means there if it is a path.
+    folders
+        Folders of the catalog there, after the user's own; they may contain variables of that machine.
+    """
+    name = parse_catalog_name(reference)
+    parts = (name.name, name.tag) if name else ("", "")
+    words: tuple[Word, ...] = ("find_image", path, *parts, *map(_expand_there, folders))
+    size, _, found = (
+        run_text(runner, f"{read_shell(SCRIPTS / 'find_image.sh')}\n{join(words)}\n").stdout.strip().partition(" ")
+    )
+    return (found, int(size)) if found else None
+
+
+def _expand_there(folder: str) -> ShellExpr:
+    """Return the path of a folder, in which the shell of the other machine replaces the variables."""
+    text, *rest = VARIABLE.split(folder)
+    pairs = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    return ShellExpr(
+        in_double_quotes(text)
+        + "".join(f"${{{braced or plain}:-{UNSET}}}{in_double_quotes(after)}" for braced, plain, after in pairs)
+    )
 
 
 def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> OpenedImage:
