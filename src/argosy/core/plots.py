@@ -111,7 +111,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class LinePlot(msgspec.Struct, frozen=True):
-    """Values over a size or a number."""
+    """Values over a size or a number, on a logarithmic axis whose ticks are the points: powers of two read well."""
 
     title: str
     x_label: str
@@ -120,9 +120,6 @@ class LinePlot(msgspec.Struct, frozen=True):
     levels: tuple[Level, ...] = ()
     in_bytes: bool = False
     """Whether x is a size in bytes; its labels then have a unit."""
-    log_x: bool = True
-    log_y: bool = False
-    """Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well."""
 
 
 class PlotRow(msgspec.Struct, frozen=True):
@@ -286,10 +283,7 @@ def _value_text(row: PlotRow, unit: str) -> str:
 def _draw_lines(axes: Axes, plot: LinePlot) -> None:
     axes.grid(axis="y", linewidth=0.8)
     axes.set_axisbelow(True)
-    if plot.log_x:
-        axes.set_xscale("log", base=2)
-    if plot.log_y:
-        axes.set_yscale("log")
+    axes.set_xscale("log", base=2)
     for index, line in enumerate(plot.lines):
         _draw_line(axes, line, index)
     for index, level in enumerate(plot.levels):
@@ -299,12 +293,10 @@ def _draw_lines(axes: Axes, plot: LinePlot) -> None:
         axes.annotate(text, (1.01, level.value), xycoords=("axes fraction", "data"), va="center", fontsize="small")
     ticks = sorted({point.x for line in plot.lines for point in line.points})
     ticks = ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
-    if plot.log_x:
-        axes.set_xticks(ticks, [_x_text(tick, in_bytes=plot.in_bytes) for tick in ticks])
-        axes.minorticks_off()
-    if not plot.log_y:
-        axes.set_ylim(bottom=0)
-        axes.margins(y=0.12)
+    axes.set_xticks(ticks, [_x_text(tick, in_bytes=plot.in_bytes) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.margins(y=0.12)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.set_title(_short(plot.title, MOST_TITLE))

@@ -59,8 +59,7 @@ def read_function(file: Path, name: str, values: Mapping[str, str] = _NO_VALUES)
     values
         Values for the placeholders: ``@KEY@`` is replaced by the value of ``KEY``.
     """
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    text = "".join(line for line in lines if not line.lstrip().startswith("# shellcheck "))
+    text = read_shell(file) + "\n"
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return ShellFunction(name, text)

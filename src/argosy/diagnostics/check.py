@@ -45,9 +45,8 @@ from argosy.images.open import OpenedImage, open_image
 from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.runtimes.choose import one_partition
 from argosy.runtimes.open_container import open_container, start_command
-from argosy.runtimes.runtime import RUNTIMES, export_squashfs, image_refusal, load_runtime
+from argosy.runtimes.runtime import RUNTIMES, export_command, image_refusal, load_runtime
 from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -212,7 +211,7 @@ def _check_layer(image: Image, site: Site) -> Finding:
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in APPTAINERS and site.runtime.name in RUNTIMES:
         reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
-        hint = one_partition(image.shown) if reads_sif else export_squashfs(image.shown)
+        hint = export_command(image.shown, "sif" if reads_sif else "sqsh")
         state = State.WARN if reads_sif else State.FAIL
         return Finding("layer", state, f"{site.runtime.name} cannot attach the layer of a SIF", hint)
     if overlay == "yes":
@@ -221,7 +220,7 @@ def _check_layer(image: Image, site: Site) -> Finding:
         return Finding("layer", State.OK, f"attaches by a bind mount, tested there on {site.validated.date}")
     if overlay == "no":
         evidence = f"attaches neither as an overlay nor by a bind mount, tested there on {site.validated.date}"
-        return Finding("layer", State.FAIL, evidence, one_partition(image.shown))
+        return Finding("layer", State.FAIL, evidence, export_command(image.shown, "sif"))
     validate = f"argosy sites validate {site.name} --image {quote(image.shown)}"
     hint = f"test it: {validate}; a job whose layer is not attached ends with code 6"
     return Finding("layer", State.UNKNOWN, "overlays have not been tested at this site", hint)

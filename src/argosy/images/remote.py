@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -31,7 +31,7 @@ from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.read import read_sif
-from argosy.images.sif.write import FileSlice
+from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.superblock import SUPERBLOCK, Source, contents_of
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -44,7 +44,6 @@ HEAD_BYTES = 32_768
 MOST_LOOKED_AT = 30
 """Maximum number of remote images to search for the base, the newest first."""
 
-BLOCK_BYTES = 1 << 22
 RECEIVED = re.compile(r"received (\d+)")
 """The line in which the remote machine reports the bytes that arrived."""
 
@@ -222,7 +221,9 @@ def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
 def _send_ends(runner: Runner, donor: Donor, remote_image: RemoteImage, digest: str, work: Path, meter: Meter) -> int:
     """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
     ends, held = work / "ends", donor.held
-    _write_ends(held, ends)
+    after = held.offset + held.length
+    rest = FileSlice(held.path, after, held.path.stat().st_size - after)
+    write_pieces(ends, (FileSlice(held.path, 0, held.offset), rest))
     base = (str(held.offset), donor.path, str(donor.offset + 1), str(held.length))
     done = _put(runner, ends, remote_image, digest, meter, *base)
     return ends.stat().st_size if done else 0
@@ -256,23 +257,6 @@ def _put(runner: Runner, source: Path, remote_image: RemoteImage, digest: str, m
         command, shown = Command(("ssh", remote_image.path)), replace(reply, stderr=others)
         raise tool_error(command, shown, doing=f"sending {remote_image.name}", hint=SEND_AGAIN)
     return reply.code == 0
-
-
-def _write_ends(held: FileSlice, target: Path) -> None:
-    """Write the bytes before and after a range of a file."""
-    with held.path.open("rb") as source, target.open("wb") as file:
-        for begin, end in ((0, held.offset), (held.offset + held.length, held.path.stat().st_size)):
-            for block in _blocks(source.fileno(), begin, end):
-                file.write(block)
-
-
-def _blocks(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
-    while begin < end:
-        block = os.pread(descriptor, min(BLOCK_BYTES, end - begin), begin)
-        if not block:
-            return
-        begin += len(block)
-        yield block
 
 
 UNSET = "/unset"

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.model import APPTAINERS, Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
-from argosy.core.shell import quote
 from argosy.recipes.user_config import configured_site
-from argosy.runtimes.runtime import AUTOMATIC, Runtime, image_refusal, load_runtime
+from argosy.runtimes.runtime import AUTOMATIC, Runtime, export_command, image_refusal, load_runtime
 from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 
@@ -104,20 +103,14 @@ def _is_unpacked_apart(image: Image, runtime: Runtime) -> bool:
     return len(image.base_spans) > 1 and (layer == "overlay" or (layer == "bind" and not image.system))
 
 
-def one_partition(image: str) -> str:
-    """Return the command that converts an image to a single partition, which takes seconds."""
-    from argosy.images.registry.references import file_for  # noqa: PLC0415 - only for this hint
-
-    return f"argosy images export {quote(image)} --format sif -o {quote(file_for(image, '.flat.sif'))}"
-
-
 def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
     """Choose to bind-mount the layer's folder; fail if the layer changes files outside of it."""
     if image.system:
+        command = export_command(image.shown, "sif")
         raise CheckFailed(
             "cannot attach the whole layer of this image",
             evidence=f"{why}, but build steps changed files outside /opt/argosy",
-            hint=f"export the image as one file system, which every runtime starts: {one_partition(image.shown)}",
+            hint=f"export the image as one file system, which every runtime starts: {command}",
         )
     return Attach.BIND, _attach(Attach.BIND, why, source)
 

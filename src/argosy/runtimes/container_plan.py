@@ -16,7 +16,6 @@ from argosy.core.model import (
     Bind,
     Choice,
     ContainerRequest,
-    Devices,
     Entry,
     GpuMode,
     Host,
@@ -340,8 +339,3 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
             )
         pairs.append((name, version))
     return tuple(pairs)
-
-
-def with_mounts(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
-    """Return the plan with unpacked trees, GPU devices and mount point, for a runtime that cannot mount image files."""
-    return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=scratch))

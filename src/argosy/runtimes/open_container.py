@@ -40,7 +40,6 @@ from argosy.runtimes.container_plan import (
     ContainerPlan,
     fileless_image,
     plan_container,
-    with_mounts,
     without_binds,
 )
 from argosy.runtimes.runtime import FILES
@@ -117,7 +116,8 @@ def _with_trees(plan: ContainerPlan, opened: OpenedImage, session: Session, *, d
     if opened.image.kind is not ImageKind.TREE:
         parts = _parts(opened, plan.entry.attach)
         trees = _tree_paths(parts, session) if dry else _unpack(parts, session)
-    return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+    devices = probe_devices(plan.entry.gpu, session.runner)
+    return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=str(scratch)))
 
 
 def _plan_with_site_gpu(request: ContainerRequest, image: Image, host: Host, site: Site | None) -> ContainerPlan:
@@ -302,11 +302,6 @@ def outer_environment(plan: ContainerPlan, environment: Mapping[str, str]) -> di
 def start_command(plan: ContainerPlan, command: tuple[str, ...], session: Session) -> Command:
     """Return what starts `command` in the container on this machine, with its environment."""
     return Command(literal_argv(plan.argv(command)), env=outer_environment(plan, session.host.environment))
-
-
-def with_shell(plan: ContainerPlan) -> ContainerPlan:
-    """Return the plan for an interactive shell."""
-    return replace(plan, entry=replace(plan.entry, interactive=True))
 
 
 def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, sites: FindSites) -> ContainerPlan:

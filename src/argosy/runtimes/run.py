@@ -15,6 +15,7 @@ import msgspec
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX, ContainerRequest
 from argosy.core.process import Command
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import (
     extract_functions,
@@ -46,7 +47,7 @@ from argosy.runtimes.dev import (
     save_recipe,
     without_changes,
 )
-from argosy.runtimes.open_container import open_container, start_command, with_shell
+from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import CDI_DEVICE
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
@@ -152,7 +153,7 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
             hint="name the program after the image, or use a SIF file or a folder",
         )
     if not request.command and not request.start_script:
-        plan = with_shell(plan)
+        plan = replace(plan, entry=replace(plan.entry, interactive=True))
     if request.dev:
         plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
     if not dry:

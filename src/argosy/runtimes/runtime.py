@@ -221,11 +221,12 @@ def assignment(variable: Variable) -> Word:
     return join_words((f"{variable.name}=", variable.value), "")
 
 
-def export_squashfs(image: str) -> str:
-    """Return the command that converts an image for enroot and pyxis."""
+def export_command(image: str, form: Literal["sif", "sqsh"]) -> str:
+    """Return the command that converts an image: to a SIF file with a single partition, or for enroot and pyxis."""
     from argosy.images.registry.references import file_for  # noqa: PLC0415 - only for this hint
 
-    return f"argosy images export {quote(image)} --format sqsh -o {quote(file_for(image, '.sqsh'))}"
+    file = file_for(image, ".flat.sif" if form == "sif" else ".sqsh")
+    return f"argosy images export {quote(image)} --format {form} -o {quote(file)}"
 
 
 def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
@@ -240,7 +241,7 @@ def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, st
     accepted = " or ".join(KIND_NAMES[form] for form in KIND_NAMES if form in images)
     hint = f"choose another runtime with --runtime; {runtime.name} starts {accepted}"
     if ImageKind.SQUASHFS in images:
-        hint = f"convert it: {export_squashfs(path)}"
+        hint = f"convert it: {export_command(path, 'sqsh')}"
     elif ImageKind.REGISTRY in images and kind in FILES:
         hint = runtime.traits.hint_for_files or "push the image to a registry and pass docker://…"
     return f"{path} is {KIND_NAMES[kind]}, but {runtime.name} starts only {accepted}", hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,14 @@ HERE = {"apptainer": "/usr/bin/apptainer"}
 
 
 def part(number: int, datatype: int, group: int, extra: bytes = b"") -> SifPart:
-    return SifPart(number, datatype, group, 0, False, 4096 * number, 10, 10, 0, 0, "", extra)
+    return SifPart(number, datatype, group, 4096 * number, 10, 10, "", extra)
 
 
 SIGNATURE = part(3, DataType.SIGNATURE, 0, bytes(4) + bytes.fromhex(ADA.fingerprint))
 
 
 def sif(*parts: SifPart) -> Sif:
-    header = SifHeader("", "amd64", uuid.UUID(int=1), 0, 0, 0, 0, 0, 0, 0, 0)
+    header = SifHeader("amd64", 0, 0, 0, 0, 0, 0)
     return Sif(Path("my.sif"), 99999, header, (part(1, DataType.PARTITION, 1), part(2, DataType.JSON, 1), *parts))
 
 

@@ -132,7 +132,7 @@ def test_tls_is_left_out_for_the_named_registries_only() -> None:
     named = parse_insecure({"ARGOSY_INSECURE_REGISTRIES": "reg.example, other:5000"})
     way = SkopeoOptions("amd64", "/w", named)
     assert "--tls-verify=false" in plan_manifest(REFERENCE, way).argv
-    assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "l:i").argv
+    assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "oci:l:i").argv
     assert not any("tls-verify" in word for word in plan_manifest(REFERENCE, WAY).argv)
     assert is_insecure(parse_reference("docker://reg.example:443/x"), named)
     assert not is_insecure(parse_reference("docker://other:5001/x"), named)
@@ -140,7 +140,7 @@ def test_tls_is_left_out_for_the_named_registries_only() -> None:
 
 
 def test_only_reading_from_a_registry_ends_when_no_data_arrives() -> None:
-    assert plan_manifest(REFERENCE, WAY).idle == plan_copy(REFERENCE, WAY, "l:i").idle > 60
+    assert plan_manifest(REFERENCE, WAY).idle == plan_copy(REFERENCE, WAY, "oci:l:i").idle > 60
     assert not plan_manifest(parse_reference("oci:d"), WAY).idle
     assert not plan_push("l:i", REFERENCE, WAY, digest_file="d").idle
 
@@ -248,5 +248,5 @@ def test_a_copy_continues_after_the_connection_was_cut(
     monkeypatch.setattr(FakeRunner, "run", run)
     expected = pytest.raises(kind) if kind else nullcontext()
     with expected:
-        convert.copy_layers(plan_copy(REFERENCE, WAY, "/l:image"), REFERENCE, make_session(runner=runner))
+        convert.copy_layers(plan_copy(REFERENCE, WAY, "oci:/l:image"), REFERENCE, make_session(runner=runner))
     assert len(runner.seen) == calls

@@ -44,7 +44,6 @@ from argosy.images.registry.skopeo import (
     last_message,
     plan_copy,
     plan_decompression,
-    plan_files,
     skopeo_options,
 )
 from argosy.images.sif.format import INSPECT_NAME
@@ -117,7 +116,7 @@ def fetch_sif(
                 session.step("fetch", f"{reference} {render_size(layer.size)}") as step,
                 work_folder(session.work_parent()) as work,
             ):
-                command = plan_files(chosen, settings, str(work / "files"))
+                command = plan_copy(chosen, settings, f"dir:{work}/files")
                 with watch_growth(session.meter("downloading", layer.size), work / "files"):
                     run_skopeo(command, reference, session, step.say)
                 shutil.move(work / "files" / name, folder / IMAGE_NAME)
@@ -144,7 +143,7 @@ def convert_layers(
     """
     step.say("downloading the layers")
     with watch_growth(session.meter("downloading the layers", size), work / "layout"):
-        copy_layers(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session)
+        copy_layers(plan_copy(chosen, skopeo_options(session), f"oci:{work}/layout:image"), reference, session)
     refuse_other_layers(config, _manifest_in(work / "layout"), str(reference))
     step.say("unpacking the layers")
     tree = work / "tree"

@@ -149,7 +149,8 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
         with work_folder(session.work_parent()) as work:
             archive = work / "image.tar"
             with session.step("save", str(reference)), watch_growth(session.meter("saving"), archive):
-                _save_image(reference, session, archive)
+                command = Command(("docker", "save", "-o", str(archive), _image_name(reference)))
+                run_checked(session.runner, command, doing=f"saving {reference}")
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))
         write_memo(memo, known)
@@ -330,20 +331,7 @@ def ask_image_id(reference: Reference, session: Session) -> str:
     raise _no_image(name, error, session)
 
 
-def _save_image(reference: Reference, session: Session, out: Path) -> None:
-    """Let docker write an image to an archive.
-
-    Raises
-    ------
-    ToolFailed, CheckFailed
-        If docker fails, or the disk is full.
-    """
-    command = Command(("docker", "save", "-o", str(out), _image_name(reference)))
-    run_checked(session.runner, command, doing=f"saving {reference}")
-
-
 def _image_name(reference: Reference) -> str:
-    """Return docker's name of the image."""
     return f"{reference.name}:{reference.tag}"
 
 

@@ -145,22 +145,25 @@ def render_source(reference: Reference) -> str:
 
 def plan_manifest(reference: Reference, settings: SkopeoOptions) -> Command:
     """Return the command that prints an image's manifest, byte for byte."""
-    options = ("--raw", *_tls(reference, settings, "--tls-verify"))
-    return _reading((*_start(settings, "inspect"), *options, render_source(reference)), reference)
+    return _inspection(reference, settings, "--raw")
 
 
 def plan_config(reference: Reference, settings: SkopeoOptions) -> Command:
     """Return the command that prints an image's configuration, byte for byte."""
-    options = ("--config", "--raw", *_tls(reference, settings, "--tls-verify"))
-    return _reading((*_start(settings, "inspect"), *options, render_source(reference)), reference)
+    return _inspection(reference, settings, "--config", "--raw")
 
 
-def plan_copy(reference: Reference, settings: SkopeoOptions, layout: str) -> Command:
-    """Return the command that copies an image into the OCI layout ``DIR:TAG``."""
+def _inspection(reference: Reference, settings: SkopeoOptions, *options: str) -> Command:
+    tls = _tls(reference, settings, "--tls-verify")
+    return _reading((*_start(settings, "inspect"), *options, *tls, render_source(reference)), reference)
+
+
+def plan_copy(reference: Reference, settings: SkopeoOptions, target: str) -> Command:
+    """Return the command that copies an image into ``oci:DIR:TAG``, a layout, or the blobs of it into ``dir:DIR``."""
     # Without --dest-oci-accept-uncompressed-layers: skopeo 1.9 then labels uncompressed layers of an archive as gzip.
     options = _tls(reference, settings, "--src-tls-verify")
     start = _start(replace(settings, retries=COPY_RETRIES), "copy")
-    return _reading((*start, *options, render_source(reference), f"oci:{layout}"), reference)
+    return _reading((*start, *options, render_source(as_image(reference)), target), reference)
 
 
 def plan_push(layout: str, reference: Reference, settings: SkopeoOptions, *, digest_file: str) -> Command:
@@ -170,13 +173,6 @@ def plan_push(layout: str, reference: Reference, settings: SkopeoOptions, *, dig
     as_it_is = ("--preserve-digests",) if reference.transport is Transport.ORAS else ()
     argv = (*as_it_is, *options, "--digestfile", digest_file, f"oci:{layout}", render_source(as_image(reference)))
     return Command((*_start(replace(settings, retries=COPY_RETRIES), "copy"), *argv))
-
-
-def plan_files(reference: Reference, settings: SkopeoOptions, folder: str) -> Command:
-    """Return the command that fetches the blobs of an artifact into a folder, each named by its digest."""
-    options = _tls(reference, settings, "--src-tls-verify")
-    start = _start(replace(settings, retries=COPY_RETRIES), "copy")
-    return _reading((*start, *options, render_source(as_image(reference)), f"dir:{folder}"), reference)
 
 
 def _reading(argv: Argv, reference: Reference) -> Command:

@@ -34,7 +34,6 @@ Published images have gaps between these areas, so a reader must follow the offs
 from __future__ import annotations
 
 import struct
-import uuid
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,13 +150,9 @@ class SifPartition(msgspec.Struct, frozen=True):
 
 
 class SifHeader(msgspec.Struct, frozen=True):
-    """The first 128 bytes of the file. Times are in seconds since 1970, offsets and lengths in bytes."""
+    """What Argosy needs of the first 128 bytes of the file. Offsets and lengths are in bytes."""
 
-    launch: str
     arch: str
-    uuid: uuid.UUID
-    created: int
-    modified: int
     descriptors_free: int
     descriptors_total: int
     descriptors_offset: int
@@ -169,20 +164,16 @@ class SifHeader(msgspec.Struct, frozen=True):
 class SifPart(msgspec.Struct, frozen=True):
     """A descriptor in use.
 
-    ``group`` is without the mask, 0 for none. ``link`` is 0, the id of a part, or the id of a group if ``links_group``.
-    ``name`` is printable: other characters are escaped. ``extra`` is without padding.
+    ``group`` is without the mask, 0 for none. ``stored`` is the size with the padding before the data. ``name`` is
+    printable: other characters are escaped. ``extra`` is without padding.
     """
 
     id: int
     datatype: int
     group: int
-    link: int
-    links_group: bool
     offset: int
     size: int
     stored: int
-    created: int
-    modified: int
     name: str
     extra: bytes
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import uuid
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +139,7 @@ def _read_header(source: _Source) -> SifHeader:
     if source.size < magic_end or source.read(form.MAGIC_OFFSET, len(form.MAGIC), "magic") != form.MAGIC:
         raise _foreign(source.path)
     fields = form.HEADER.unpack(source.read(0, form.HEADER.size, "header"))
-    launch, _, version, arch, file_id, created, modified, free, total, *spans = fields
+    _, _, version, arch, _, _, _, free, total, *spans = fields
     if version != form.VERSION:
         raise ImageError(
             f"{source.path} has an unknown SIF version",
@@ -148,11 +147,7 @@ def _read_header(source: _Source) -> SifHeader:
             hint="update argosy, or rebuild the image with a current runtime",
         )
     header = SifHeader(
-        launch=form.render_text(launch.rstrip(b"\0").removesuffix(b"\n")),
         arch=form.render_arch(arch),
-        uuid=uuid.UUID(bytes=file_id),
-        created=created,
-        modified=modified,
         descriptors_free=free,
         descriptors_total=total,
         descriptors_offset=spans[0],
@@ -202,18 +197,14 @@ def _read_parts(source: _Source, header: SifHeader) -> tuple[SifPart, ...]:
 
 
 def _parse_part(fields: tuple[Any, ...]) -> SifPart:
-    datatype, _, part_id, group, link, offset, size, stored, created, modified, _, _, name, extra = fields
+    datatype, _, part_id, group, _, offset, size, stored, _, _, _, _, name, extra = fields
     return SifPart(
         id=part_id,
         datatype=datatype,
         group=group & ~form.GROUP_MASK,
-        link=link & ~form.GROUP_MASK,
-        links_group=link & form.GROUP_MASK == form.GROUP_MASK,
         offset=offset,
         size=size,
         stored=stored,
-        created=created,
-        modified=modified,
         name=form.render_text(name),
         extra=extra.rstrip(b"\0"),
     )

@@ -77,7 +77,7 @@ AnyPiece = TypeVar("AnyPiece", bound=Piece)
 
 
 class NewPart(msgspec.Struct, frozen=True):
-    """A part to write. ``group`` is without the mask, 0 for none; ``link`` is a part's id, or 0.
+    """A part to write, without a link to another one. ``group`` is without the mask, 0 for none.
 
     Parts get their ids in the order of writing, from 1.
     """
@@ -86,8 +86,6 @@ class NewPart(msgspec.Struct, frozen=True):
     source: Piece | tuple[Piece, ...]
     name: str = ""
     group: int = form.DEFAULT_GROUP
-    link: int = 0
-    links_group: bool = False
     extra: bytes = b""
 
     def __post_init__(self) -> None:
@@ -96,8 +94,8 @@ class NewPart(msgspec.Struct, frozen=True):
             raise ValueError(f"a part's name has at most {form.NAME_SIZE} bytes and no NUL: {self.name!r}")
         if len(self.extra) > form.EXTRA_SIZE:
             raise ValueError(f"a descriptor holds {form.EXTRA_SIZE} bytes of extra, not {len(self.extra)}")
-        if self.group & ~form.GROUP_MASK != self.group or self.link & ~form.GROUP_MASK != self.link:
-            raise ValueError(f"group {self.group} or link {self.link} does not fit into 28 bits")
+        if self.group & ~form.GROUP_MASK != self.group:
+            raise ValueError(f"group {self.group} does not fit into 28 bits")
 
     @property
     def size(self) -> int:
@@ -257,7 +255,7 @@ def _pack_descriptor(number: int, placed: _Placed, *, time: int) -> bytes:
         True,
         number,
         part.group | form.GROUP_MASK,
-        part.link | (form.GROUP_MASK if part.links_group else 0),
+        0,
         placed.offset,
         part.size,
         placed.stored,
