@@ -150,7 +150,7 @@ class SifPartition(msgspec.Struct, frozen=True):
 
 
 class SifHeader(msgspec.Struct, frozen=True):
-    """What Argosy needs of the first 128 bytes of the file. Offsets and lengths are in bytes."""
+    """The part of the first 128 bytes of the file that Argosy reads. Offsets and lengths are in bytes."""
 
     arch: str
     descriptors_free: int
