@@ -17,16 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from argosy.core.errors import ArgosyError
-from argosy.core.locks import (
-    READABLE,
-    Owner,
-    hold_lock,
-    is_abandoned,
-    is_older,
-    read_owner,
-    this_owner,
-    write_owner,
-)
+from argosy.core.locks import READABLE, Owner, hold_lock, is_abandoned, is_older, read_owner, this_owner, write_owner
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.render import DAY

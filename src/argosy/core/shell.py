@@ -65,11 +65,6 @@ def read_function(file: Path, name: str, values: Mapping[str, str] = _NO_VALUES)
     return ShellFunction(name, text)
 
 
-@cache
-def _restore_colons() -> ShellFunction:
-    return read_function(SCRIPTS / "colons.sh", "colons")
-
-
 CALL = '"$0" "$@"'
 """Last line of helpers: ``sh -c HELPERS NAME ARGUMENTS`` calls the function NAME."""
 
@@ -127,7 +122,8 @@ def escape_colons(words: Sequence[Word]) -> tuple[Word, ...]:
     """
     if ":" not in words:
         return tuple(words)
-    return ("/bin/sh", "-c", _restore_colons(), "argosy-colons", *(f"{w}:" if _is_colons(w) else w for w in words))
+    restore = read_function(SCRIPTS / "colons.sh", "colons")
+    return ("/bin/sh", "-c", restore, "argosy-colons", *(f"{w}:" if _is_colons(w) else w for w in words))
 
 
 def _is_colons(word: Word) -> bool:

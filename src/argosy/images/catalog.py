@@ -309,8 +309,7 @@ def _image_file(image: str, session: Session) -> Path:
     if found is None or found.is_dir():
         otherwise = "'argosy images ls' lists images; 'argosy images pull' adds one"
         raise UsageError(
-            f"there is no image {image!r} in the catalog",
-            hint=did_you_mean(image, _catalog_names(session), otherwise),
+            f"there is no image {image!r} in the catalog", hint=did_you_mean(image, _catalog_names(session), otherwise)
         )
     return found.resolve() if found.is_symlink() else found
 

@@ -73,12 +73,7 @@ HEAD = 4096
 EXT_OFFSET, EXT_MAGIC = 1080, b"\x53\xef"
 """Two bytes can match by chance, so this is checked after all other formats."""
 
-COMPRESSIONS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"BZh", "bzip2"),
-)
+COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"), (b"BZh", "bzip2"))
 FORMATS = (
     (32, b"SIF_MAGIC\0", Kind.SIF, "a SIF image"),
     (0, b"hsqs", Kind.SQUASHFS, "a squashfs image"),
@@ -99,11 +94,7 @@ TEXTS = (
 
 These patterns, and those below, are compiled on use: identifying an image needs none.
 """
-TAR_KINDS = {
-    Kind.TAR: "a tar file",
-    Kind.DOCKER_ARCHIVE: "a docker archive",
-    Kind.OCI_ARCHIVE: "an OCI archive",
-}
+TAR_KINDS = {Kind.TAR: "a tar file", Kind.DOCKER_ARCHIVE: "a docker archive", Kind.OCI_ARCHIVE: "an OCI archive"}
 READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
 """Kinds that runtimes can open. Other kinds are converted into the cache first."""
 

@@ -229,10 +229,7 @@ def link_unchanged(session: Session, old: LayerTree, new: LayerTree) -> None:
     known, entry = (session.paths.cache / "trees" / tree_name(each.key) for each in (old, new))
     if not _is_trusted(known, old.key):
         return
-    with (
-        suppress(OSError, ArgosyError),
-        fill_once(entry, what="linking the layer", waiting=session.waiting) as folder,
-    ):
+    with suppress(OSError, ArgosyError), fill_once(entry, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
             (folder / KEY).write_text(new.key, encoding="utf-8")
             tree, packed = folder / "root", new.packed

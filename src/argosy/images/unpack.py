@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
 from argosy.core.session import Session
 from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
@@ -15,15 +13,15 @@ from argosy.images.squashfs.superblock import Source, SplitFile, superblock_of
 from argosy.images.squashfs.tables import READABLE, InodeKind, open_tables
 
 
-class LayerPaths(msgspec.Struct, frozen=True):
-    """Paths that a layer adds to its base, folders as a whole, and paths that it removes; sorted."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-
-
-def find_layer(layer: FlatLayer) -> LayerPaths:
+def find_layer(layer: FlatLayer) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Compare the folders of a flat image with those of its base.
+
+    Returns
+    -------
+    added
+        The sorted paths that the layer adds to its base, folders as a whole.
+    removed
+        The sorted paths that it removes.
 
     Raises
     ------
@@ -47,7 +45,11 @@ def find_layer(layer: FlatLayer) -> LayerPaths:
                 elif entry.kind == InodeKind.FOLDER and entry.place != old.place:
                     waiting.append((path + b"/", entry.place, old.place))
             removed += (folder + name for name in before)
-    return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
+    # As UTF-8 in any locale, like the list of paths that unsquashfs reads.
+    added_paths, removed_paths = (
+        tuple(path.decode(errors="surrogateescape") for path in sorted(paths)) for paths in (added, removed)
+    )
+    return added_paths, removed_paths
 
 
 def find_known(source: Source, paths: Iterable[str]) -> frozenset[str]:
@@ -102,6 +104,6 @@ def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *opt
 
 
 def _unpack_flat_layer(session: Session, layer: FlatLayer, tree: Path, *options: str, doing: str) -> None:
-    paths = find_layer(layer)
-    run_unsquashfs(session, layer.whole.path, layer.whole.offset, tree, *options, doing=doing, parts=paths.added)
-    restore_whiteouts(tree, paths.removed)
+    added, removed = find_layer(layer)
+    run_unsquashfs(session, layer.whole.path, layer.whole.offset, tree, *options, doing=doing, parts=added)
+    restore_whiteouts(tree, removed)

@@ -126,9 +126,7 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "", *, fakeroot: boo
     if not runtime.traits.overlays:
         able = " or ".join(name for name in AUTOMATIC if load_runtime(name).traits.overlays)
         raise UsageError(
-            f"{runtime.name} cannot make an image writable",
-            evidence="--dev",
-            hint=f"use --dev with --runtime {able}",
+            f"{runtime.name} cannot make an image writable", evidence="--dev", hint=f"use --dev with --runtime {able}"
         )
     if plan.entry.attach is Attach.BIND:
         raise CheckFailed(

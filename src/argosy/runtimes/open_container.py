@@ -35,13 +35,7 @@ from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.superblock import Source, slices_of
 from argosy.runtimes.choose import gpu_at_sites, suggesting_module
 from argosy.runtimes.command_check import plan_command_binds
-from argosy.runtimes.container_plan import (
-    CERTIFICATES,
-    ContainerPlan,
-    fileless_image,
-    plan_container,
-    without_binds,
-)
+from argosy.runtimes.container_plan import CERTIFICATES, ContainerPlan, fileless_image, plan_container, without_binds
 from argosy.runtimes.runtime import FILES
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site

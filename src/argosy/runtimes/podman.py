@@ -56,12 +56,7 @@ def _mount_option(bind: Bind) -> tuple[str, str]:
     return "--volume", f"{bind.source}:{bind.target}" + (":ro" if bind.read_only else "")
 
 
-FIXED = (
-    *("--network=host", "--pid=host"),
-    "--read-only",
-    "--read-only-tmpfs=false",
-    "--security-opt=label=disable",
-)
+FIXED = (*("--network=host", "--pid=host"), "--read-only", "--read-only-tmpfs=false", "--security-opt=label=disable")
 """Options of every container: the host's network and processes, and no SELinux labels on mounts.
 
 With the host's process ids no program has the id 1, which ignores signals by default.

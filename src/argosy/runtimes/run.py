@@ -17,13 +17,7 @@ from argosy.core.model import BARE_PREFIX, ContainerRequest
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import (
-    extract_functions,
-    quote,
-    render_assignment,
-    render_command,
-    render_functions,
-)
+from argosy.core.shell import extract_functions, quote, render_assignment, render_command, render_functions
 from argosy.core.store import make_folder
 from argosy.host.gpus import CDI_FOLDERS, read_cdi
 from argosy.images.prefix import current_version

@@ -15,8 +15,6 @@ import uuid
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from argosy.core.cache import fill_once, pin_entry
 from argosy.core.children import IDLE
 from argosy.core.errors import ImageError
@@ -29,6 +27,7 @@ from argosy.core.store import remove_path, work_folder
 from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,
+    OciLayer,
     make_readable,
     parse_oci_manifest,
     prepare_rootfs,
@@ -69,14 +68,7 @@ PAUSES = (1.0, 5.0)
 """Seconds before each repetition of a copy."""
 
 
-class SifLayer(msgspec.Struct, frozen=True):
-    """The SIF blob of an artifact: its digest ``sha256:…`` and its size in bytes."""
-
-    digest: str
-    size: int
-
-
-def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
+def parse_sif_layer(manifest: str, reference: Reference) -> OciLayer | None:
     """Return the SIF blob in a manifest; None for the manifest of a container image.
 
     Raises
@@ -87,7 +79,7 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
     layers = parse_oci_manifest(manifest, str(reference)).layers or ()
     for layer in layers:
         if layer.media_type in {SIF_LAYER, *OLD_LAYERS} and DIGEST.match(layer.digest):
-            return SifLayer(layer.digest, layer.size)
+            return layer
     if reference.transport is not Transport.ORAS:
         return None
     kinds = sorted({layer.media_type or "?" for layer in layers})
@@ -99,7 +91,7 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
 
 
 def fetch_sif(
-    reference: Reference, chosen: Reference, layer: SifLayer, settings: SkopeoOptions, session: Session
+    reference: Reference, chosen: Reference, layer: OciLayer, settings: SkopeoOptions, session: Session
 ) -> Path:
     """Return the SIF file of an artifact in the cache, by the digest of its bytes; fetch it at the first use.
 

@@ -241,10 +241,7 @@ def _fill_entry(
             return
         whole = _size(chosen, manifest, session)
         size = render_size(whole) if whole else ""
-        with (
-            session.step("fetch", f"{reference} {size}".strip()) as step,
-            work_folder(session.work_parent()) as work,
-        ):
+        with session.step("fetch", f"{reference} {size}".strip()) as step, work_folder(session.work_parent()) as work:
             if not {"umoci", "mksquashfs"} <= set(session.host.programs):
                 _build_by_runtime(chosen, folder / IMAGE_NAME, session, work, missing="umoci and mksquashfs")
             else:

@@ -194,9 +194,7 @@ def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
     name, tag = _split_tag(name)
     if tag and not _TAG.match(tag):
         raise _reference_error(
-            text,
-            f"invalid tag {tag!r}",
-            "a tag has at most 128 characters: letters, digits, '_', '.' and '-'",
+            text, f"invalid tag {tag!r}", "a tag has at most 128 characters: letters, digits, '_', '.' and '-'"
         )
     whole = _whole_name(name)
     if whole is None:
