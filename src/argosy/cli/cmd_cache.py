@@ -14,7 +14,7 @@ from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE
 from argosy.core.errors import UsageError
 from argosy.core.render import render_size
-from argosy.images.cache import KINDS, NOTES, CacheEntry, Limits, collect, list_entries
+from argosy.images.cache import KINDS, NOTES, CacheEntry, collect, list_entries
 from argosy.images.describe import render_age
 
 UNUSED_SECONDS = 30 * 86400.0
@@ -69,8 +69,8 @@ def gc(older: float | None, keep: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove entries that were unused for 30 days, or those that the options select; entries in use are kept."""
     now = time.time()
     age = UNUSED_SECONDS if older is None and not keep else older
-    limits = Limits(0.0 if age is None else now - age, _parse_bytes(keep))
-    removed = collect(limits, open_session(quiet=as_json), dry=dry_run)
+    since, most = 0.0 if age is None else now - age, _parse_bytes(keep)
+    removed = collect(open_session(quiet=as_json), since, most, dry=dry_run)
     entries = "1 entry" if len(removed) == 1 else f"{len(removed)} entries"
     total = f"{'would remove' if dry_run else 'removed'} {_size(removed).strip()} in {entries}"
     table = fit_table(_rows(removed, now))

@@ -116,12 +116,12 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """
-    from argosy.images.find import PullRequest, pull_image
+    from argosy.images.find import pull_image
 
     if name and output:
         raise UsageError("NAME and --output cannot be used together", hint="use one of the two")
-    request = PullRequest(image, name, output.absolute() if output else None, force=force)
-    path, size = pull_image(request, open_session(quiet=as_json))
+    file = output.absolute() if output else None
+    path, size = pull_image(image, open_session(quiet=as_json), name=name, output=file, force=force)
     report = {"image": image, "path": str(path), "bytes": size}
     print_report(report, f"{path}: {render_size(size)}", as_json=as_json)
 

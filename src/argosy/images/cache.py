@@ -64,17 +64,6 @@ class CacheEntry(msgspec.Struct, frozen=True):
     """Why it cannot be removed now. Empty if it can."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """Limits of a collection.
-
-    It removes the entries unused since `since` (seconds since 1970), then the least recently used ones until at most
-    `keep` bytes remain (-1: no limit).
-    """
-
-    since: float
-    keep: int = -1
-
-
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
     """Return all entries of the cache, by kind, the largest first."""
     cache = session.paths.cache
@@ -149,24 +138,28 @@ def disk_bytes(path: Path) -> int:
     return total
 
 
-def choose_garbage(entries: Collection[CacheEntry], limits: Limits) -> tuple[CacheEntry, ...]:
+def choose_garbage(entries: Collection[CacheEntry], since: float, keep: int) -> tuple[CacheEntry, ...]:
     """Choose the entries to remove: those unused since the limit, then the least recently used until the rest fits."""
     free = sorted((each for each in entries if not each.kept), key=lambda each: each.used)
-    gone = [each for each in free if each.used < limits.since]
+    gone = [each for each in free if each.used < since]
     left = sum(each.bytes for each in entries) - sum(each.bytes for each in gone)
     for each in free[len(gone) :]:
-        if limits.keep < 0 or left <= limits.keep:
+        if keep < 0 or left <= keep:
             break
         gone.append(each)
         left -= each.bytes
     return tuple(gone)
 
 
-def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[CacheEntry, ...]:
+def collect(session: Session, since: float, keep: int = -1, *, dry: bool = False) -> tuple[CacheEntry, ...]:
     """Remove unused entries, also while jobs and builds run, and what killed processes left; return the entries.
 
     Parameters
     ----------
+    since
+        Entries that were not used since this time are removed, in seconds since 1970.
+    keep
+        Then the least recently used entries are removed until at most so many bytes remain; -1 for no limit.
     dry
         Whether to return the entries without removing them.
 
@@ -176,7 +169,7 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
         If the cache cannot be written.
     """
     cache = session.paths.cache
-    chosen = choose_garbage(list_entries(session), limits)
+    chosen = choose_garbage(list_entries(session), since, keep)
     if dry:
         return chosen
     _sweep_killed(session)

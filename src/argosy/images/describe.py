@@ -55,7 +55,7 @@ class ImageDescription(msgspec.Struct, frozen=True):
 def describe_image(opened: OpenedImage) -> ImageDescription:
     """Describe an opened image."""
     image, lock = opened.image, opened.lock
-    parts = tuple(ImagePart(p.id, _what(p), p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
+    parts = tuple(ImagePart(p.id, p.kind, p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
     return ImageDescription(
         path=image.path,
         kind=image.kind.value + ("" if not lock else ", delta" if image.layer_part else ", flat"),
@@ -69,10 +69,6 @@ def describe_image(opened: OpenedImage) -> ImageDescription:
         packages=tuple(Package(p.name, p.version) for p in lock.packages) if lock else (),
         how_to_run=f"argosy run {safe_path(image.shown)} -- {'python' if lock and lock.python else 'COMMAND'}",
     )
-
-
-def _what(part: object) -> str:
-    return str(part).split("(", 1)[-1].rstrip(")").split(" '", 1)[0]
 
 
 def render_description(info: ImageDescription) -> str:

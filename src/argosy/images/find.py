@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
-
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
@@ -179,20 +177,17 @@ def _local(path: Path, session: Session) -> Path:
     return local_image(path, session)
 
 
-class PullRequest(msgspec.Struct, frozen=True):
-    """The arguments of `argosy images pull`."""
-
-    image: str
-    """An image as `argosy run` accepts it."""
-    name: str | None = None
-    """Name in the catalog; None uses the name in the reference."""
-    output: Path | None = None
-    """File to write instead of a catalog entry."""
-    force: bool = False
-
-
-def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
+def pull_image(
+    image: str, session: Session, *, name: str | None = None, output: Path | None = None, force: bool = False
+) -> tuple[Path, int]:
     """Fetch or copy an image into the catalog or to a file, and return its path and size in bytes.
+
+    Parameters
+    ----------
+    name
+        Name in the catalog; None uses the name in the reference.
+    output
+        File to write instead of a catalog entry.
 
     Raises
     ------
@@ -201,21 +196,21 @@ def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
     """
     import shutil  # noqa: PLC0415 - see process.find_program
 
-    name = guess_name(request.image) if request.name is None else request.name
-    wanted = request.output or new_file(name, session)
-    replaced = () if request.output else (wanted, *other_files(wanted))
+    name = guess_name(image) if name is None else name
+    wanted = output or new_file(name, session)
+    replaced = () if output else (wanted, *other_files(wanted))
     for file in replaced or (wanted,):
-        refuse_existing(file, force=request.force)
-    source = fetch_or_find_image(request.image, session)
+        refuse_existing(file, force=force)
+    source = fetch_or_find_image(image, session)
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
         raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
-    if request.output:
+    if output:
         squashfs = identify_file(source).kind is Kind.SQUASHFS
-        refuse_suffix(request.output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
-    path = wanted if request.output else with_image_suffix(wanted, source.suffix)
+        refuse_suffix(output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
+    path = wanted if output else with_image_suffix(wanted, source.suffix)
     open_image(source)
-    with editing(path, waiting=session.waiting), atomic_file(path, force=request.force) as beside:
+    with editing(path, waiting=session.waiting), atomic_file(path, force=force) as beside:
         if source.is_relative_to(session.paths.cache):
             link_or_copy(source.resolve(), beside)
         else:

@@ -23,7 +23,7 @@ from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
 from argosy.core.session import Paths, Step
-from argosy.images.cache import Limits, collect, list_entries
+from argosy.images.cache import collect, list_entries
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import describe_entries, digest_entries, merge_entries
@@ -198,7 +198,7 @@ def test_what_a_killed_build_leaves_is_counted_replaced_and_collected(
     assert cache.find(pin()) is None
     stored = store(cache, tmp_path / "next")
     assert cache.find(pin()) == stored
-    collect(Limits(since=math.inf), session)
+    collect(session, math.inf)
     assert not left.exists()
 
 

@@ -589,8 +589,8 @@ def test_a_full_disk_or_a_file_in_the_way_has_a_hint_with_the_option_of_the_comm
     (record / "end.json").write_text('{"code": 0}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ARGOSY_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("argosy.core.store.write_unnamed", lambda *_, **__: False)
-    monkeypatch.setattr("argosy.core.store.write_new", fill)
+    monkeypatch.setattr("argosy.core.store._write_unnamed", lambda *_, **__: False)
+    monkeypatch.setattr("argosy.core.store._write_new", fill)
     Path("job.sh").write_text("#!/bin/bash\n#SBATCH --ntasks=1\nsrun python train.py\n")
     error = CliRunner().invoke(app, words.split()).exception
     assert isinstance(error, ArgosyError), error

@@ -20,7 +20,7 @@ from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
 from argosy.host.probe import open_session
-from argosy.images.cache import NOTES, CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
+from argosy.images.cache import NOTES, CacheEntry, choose_garbage, collect, disk_bytes, list_entries
 from argosy.images.part_digest import cached_digest, describe_part, part_digest, remembered
 
 NOBODY = 1e12
@@ -44,9 +44,9 @@ def names(entries: tuple[CacheEntry, ...]) -> set[str]:
 
 def test_unused_entries_are_removed_completely(session: Session) -> None:
     everything = {"trees/one", "trees/two", "bases/debian", "uv"}
-    assert names(collect(Limits(NOBODY), session, dry=True)) == everything
+    assert names(collect(session, NOBODY, dry=True)) == everything
     assert names(list_entries(session)) == everything
-    assert names(collect(Limits(NOBODY), session)) == everything
+    assert names(collect(session, NOBODY)) == everything
     assert list_entries(session) == ()
     assert list((session.paths.cache / "work").iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_notes_about_images_are_one_kind_and_go_by_age(session: Session) -> None
     assert sorted(Path(name).parts[0] for name in names(tuple(notes))) == [
         *("answers", "digests", "links", "made", "references"),
     ]
-    assert names(collect(Limits(2), session)) == {"made/x.json", "references/y.json", "links/z"}
+    assert names(collect(session, 2)) == {"made/x.json", "references/y.json", "links/z"}
 
 
 def test_a_note_that_is_used_stays(session: Session) -> None:
@@ -100,7 +100,7 @@ def test_what_killed_processes_left_is_removed_even_if_no_entry_is(session: Sess
         (cache / name).touch()
     (cache / "work/argosy-work-7-0123abcd/owner.json").write_text(dead)
     with fill_once(cache / "fetched/two", what="fetching", waiting=session.waiting) as living:
-        assert collect(Limits(0), session) == ()
+        assert collect(session, 0) == ()
         assert list((cache / "fetched").glob(".*.part")) == [living]
         assert list((cache / "work").iterdir()) == []
 
@@ -120,10 +120,10 @@ def test_a_link_of_another_user_in_the_cache_is_not_followed_and_an_own_one_is(s
     (cache / name).symlink_to(other)
     os.lchown(cache / name, 4711, 4711)
     read_pins(cache)
-    assert not any(entry.startswith(name) for entry in names(collect(Limits(NOBODY), session)))
+    assert not any(entry.startswith(name) for entry in names(collect(session, NOBODY)))
     assert sorted(other.rglob("*")) == files
     os.lchown(cache / name, os.geteuid(), os.getegid())
-    collect(Limits(NOBODY), session)
+    collect(session, NOBODY)
     assert sorted(other.rglob("*")) != files or (name == "uv" and not (cache / name).exists())
 
 
@@ -134,7 +134,7 @@ def test_old_parts_of_notes_and_records_are_removed_and_new_ones_stay(session: S
             (folder / name).touch()
         os.utime(folder / ".plan.json.7.0123abcd.part", (0, 0))
         os.utime(folder / ".mine.part", (0, 0))
-        collect(Limits(0), session)
+        collect(session, 0)
         assert sorted(each.name for each in folder.glob(".*")) == [".mine.part", ".new.json.7.0123abcd.part"]
 
 
@@ -143,7 +143,7 @@ def test_entries_of_a_running_process_stay_and_those_of_a_dead_one_go(session: S
     pin_entry(cache, "trees/one", waiting=session.waiting)
     dead = replace(this_owner("trees/two"), started="1")
     (cache / USES / "1.dead").write_text(json.dumps(asdict(dead)))
-    assert names(collect(Limits(NOBODY), session)) == {"trees/two", "bases/debian", "uv"}
+    assert names(collect(session, NOBODY)) == {"trees/two", "bases/debian", "uv"}
     assert set(read_pins(cache)) == {"trees/one"}
 
 
@@ -152,9 +152,9 @@ def test_a_process_of_another_machine_counts_as_running_for_a_week(session: Sess
     record = cache / USES / "1.far"
     record.parent.mkdir()
     record.write_text(json.dumps(asdict(replace(this_owner("trees/two"), host="elsewhere"))))
-    assert "trees/two" not in names(collect(Limits(NOBODY), session, dry=True))
+    assert "trees/two" not in names(collect(session, NOBODY, dry=True))
     os.utime(record, (0, 0))
-    assert "trees/two" in names(collect(Limits(NOBODY), session, dry=True))
+    assert "trees/two" in names(collect(session, NOBODY, dry=True))
 
 
 def test_a_collection_on_a_full_disk_frees_space_and_keeps_what_is_in_use(
@@ -166,13 +166,13 @@ def test_a_collection_on_a_full_disk_frees_space_and_keeps_what_is_in_use(
 
     monkeypatch.setattr(Path, "write_text", write_nothing)
     pin_entry(session.paths.cache, "trees/one", waiting=session.waiting)
-    assert names(collect(Limits(NOBODY), session)) == {"trees/two", "bases/debian", "uv"}
+    assert names(collect(session, NOBODY)) == {"trees/two", "bases/debian", "uv"}
     assert list((session.paths.cache / "work").iterdir()) == []
 
 
 def test_during_a_build_only_trees_are_collected(session: Session) -> None:
     pin_entry(session.paths.cache, BUILD, waiting=session.waiting)
-    assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
+    assert names(collect(session, NOBODY)) == {"trees/one", "trees/two"}
 
 
 def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -> None:
@@ -181,7 +181,7 @@ def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -
     script.write_text(f"bwrap --ro-bind {session.paths.cache}/trees/one/root /\n")
     kept = {entry.name: entry.kept for entry in list_entries(session) if entry.kept}
     assert kept == {"trees/one": f"named by {script}"}
-    assert "trees/one" not in names(collect(Limits(NOBODY), session))
+    assert "trees/one" not in names(collect(session, NOBODY))
 
 
 def test_a_note_is_not_searched_in_the_scripts_of_jobs(session: Session) -> None:
@@ -190,7 +190,7 @@ def test_a_note_is_not_searched_in_the_scripts_of_jobs(session: Session) -> None
         file.parent.mkdir(parents=True)
         file.write_text(f"{note}\n")
     assert {entry.name: entry.kept for entry in list_entries(session)}["digests/1"] == ""
-    assert "digests/1" in names(collect(Limits(NOBODY), session))
+    assert "digests/1" in names(collect(session, NOBODY))
 
 
 def test_using_an_entry_renews_its_age(session: Session) -> None:
@@ -225,7 +225,7 @@ entries = st.lists(
 def test_the_oldest_unused_entries_go_and_no_more_than_needed(
     entries: list[CacheEntry], since: float, keep: int
 ) -> None:
-    gone = choose_garbage(entries, Limits(since, keep))
+    gone = choose_garbage(entries, since, keep)
     stays = [each for each in entries if each not in gone]
     assert not [each for each in gone if each.kept]
     assert all(each.used >= since for each in stays if not each.kept)

@@ -33,7 +33,7 @@ from argosy.images.catalog import (
     with_images_of,
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
-from argosy.images.find import PullRequest, fetch_or_find_image, guess_name, means_reference, pull_image
+from argosy.images.find import fetch_or_find_image, guess_name, means_reference, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.squashfs.pack import run_pack
@@ -151,7 +151,7 @@ def test_the_next_copy_and_the_next_alias_remove_what_killed_ones_left(session: 
     tree.mkdir()
     run_pack(session, tree, tmp_path / "new.sqsh", time=1)
     (images / left).touch()
-    pull_image(PullRequest(str(tmp_path / "new.sqsh"), "new"), session)
+    pull_image(str(tmp_path / "new.sqsh"), session, name="new")
     (images / LEFT.format(".other.sqsh")).touch()
     tag_image("new", "other", session)
     assert sorted(path.name for path in images.iterdir()) == ["a", "b.sif", "new.sqsh", "other.sqsh"]
@@ -205,11 +205,11 @@ def test_a_copied_image_is_found_by_its_name_whatever_its_file_was_called(sessio
     tree.mkdir()
     run_pack(session, tree, tmp_path / "foo.sqsh", time=1)
     shutil.copy(tmp_path / "foo.sqsh", tmp_path / "foo.img")
-    path, _ = pull_image(PullRequest(str(tmp_path / "foo.img"), "foo"), session)
+    path, _ = pull_image(str(tmp_path / "foo.img"), session, name="foo")
     assert find_in_catalog("foo", session) == path
     with pytest.raises(UsageError, match="exists"):
-        pull_image(PullRequest(str(tmp_path / "foo.sqsh"), "b"), session)
-    path, _ = pull_image(PullRequest(str(tmp_path / "foo.sqsh"), "b", force=True), session)
+        pull_image(str(tmp_path / "foo.sqsh"), session, name="b")
+    path, _ = pull_image(str(tmp_path / "foo.sqsh"), session, name="b", force=True)
     assert find_in_catalog("b", session) == path == images / "b.sqsh"
 
 
@@ -222,10 +222,10 @@ def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> N
     with pytest.raises(UsageError, match="not a valid image name"):
         tag_image("a:1", "../b", session)
     with pytest.raises(UsageError, match="catalog names have no file suffix") as raised:
-        pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), "c.sif"), session)
+        pull_image(str(session.paths.images[0] / "b.sif"), session, name="c.sif")
     assert raised.value.hint == "use c"
     with pytest.raises(UsageError, match="'' is not a valid image name"):
-        pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), ""), session)
+        pull_image(str(session.paths.images[0] / "b.sif"), session, name="")
     assert (session.paths.images[0] / "b.sif").read_bytes() == b"xxx"
 
 

@@ -186,14 +186,18 @@ class SifPart(msgspec.Struct, frozen=True):
         return SifPartition(fs=fs, kind=kind, arch=render_arch(arch))
 
     @property
+    def kind(self) -> str:
+        """What the part is, for example ``primary system squashfs amd64`` or ``SBOM``."""
+        return str(self.partition or render_data_type(self.datatype))
+
+    @property
     def end(self) -> int:
         """The offset of the first byte after the part's data."""
         return self.offset + self.size
 
     def __str__(self) -> str:
         """Render the part, for example ``part 2 (primary system squashfs amd64)``."""
-        kind = str(self.partition or render_data_type(self.datatype))
-        return f"part {self.id} ({kind}{f' {self.name!r}' if self.name else ''})"
+        return f"part {self.id} ({self.kind}{f' {self.name!r}' if self.name else ''})"
 
 
 class Sif(msgspec.Struct, frozen=True):
