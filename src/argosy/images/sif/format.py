@@ -187,7 +187,7 @@ class SifPart(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """What the part is, for example ``primary system squashfs amd64`` or ``SBOM``."""
+        """The kind of the part, for example ``primary system squashfs amd64`` or ``SBOM``."""
         return str(self.partition or render_data_type(self.datatype))
 
     @property
