@@ -183,7 +183,8 @@ def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]
     for vendor in PCI_VENDORS.values():
         if vendor == "amd" and not (Path(dev_root) / "kfd").exists():
             continue  # without /dev/kfd, render nodes are for graphics only
-        nodes = [node for node in _render_nodes(dev_root) if _vendor(node, sys_root) == vendor]
+        rendering = _numbered(Path(dev_root) / "dri", re.compile(r"renderD(\d+)\Z"))
+        nodes = [node for node in rendering if _vendor(node, sys_root) == vendor]
         gpus += [Gpu(vendor, index, str(node)) for index, node in enumerate(nodes)]
     return tuple(gpus)
 
@@ -237,10 +238,6 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     """Return the entries of a folder whose names match, sorted by number."""
     found = [(int(match[1]), node) for node in _entries(folder) if (match := pattern.match(node.name))]
     return [node for _, node in sorted(found)]
-
-
-def _render_nodes(dev_root: str) -> list[Path]:
-    return _numbered(Path(dev_root) / "dri", re.compile(r"renderD(\d+)\Z"))
 
 
 def _vendor(node: Path, sys_root: str) -> str:

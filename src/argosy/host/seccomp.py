@@ -167,7 +167,8 @@ def _run_proot() -> None:
     - Processes that remain when proot has ended become children of this process, which is a subreaper, and are killed.
     """
     call, starter = ctypes.CDLL(None).prctl, os.getppid()
-    ending = {each for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if _is_heeded(each)} | {signal.SIGTERM}
+    ending = {each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN}
+    ending |= {signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     call(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -200,10 +201,6 @@ def _run_proot() -> None:
     if code_of_child < 0:
         _remove_leftovers(child)
     sys.exit(code_of_child if code_of_child >= 0 else 128 - code_of_child)
-
-
-def _is_heeded(number: int) -> bool:
-    return signal.getsignal(number) is not signal.SIG_IGN
 
 
 def _exec_filtered(steps: tuple[Step, ...], call: Callable[..., int]) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from argosy.core.render import render_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from io import BufferedIOBase
 
 BLOCK = 512
@@ -163,17 +163,12 @@ def _identify_compressed(target: Path, compression: str, of_size: str) -> FileKi
 
 
 def _identify_tar(target: Path, compression: str) -> Kind | None:
-    """Return the kind of a tar file; None if it is not one."""
-    return _identify_members(read_tar_names(target, compression))
-
-
-def _identify_members(names: Iterable[str]) -> Kind | None:
-    """Distinguish an image archive from a root file system by the member names; return None if there are none.
+    """Return the kind of a tar file, an image archive or a root file system by its member names; None for other files.
 
     Archives of newer Docker versions are both docker and OCI archives, and count as docker archives.
     """
     seen: set[str] = set()
-    for name in names:
+    for name in read_tar_names(target, compression):
         if name and not re.fullmatch(_IMAGE_MEMBER, name):
             return Kind.TAR
         seen.add(name.partition("/")[0])

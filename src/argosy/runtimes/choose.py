@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
-from argosy.core.model import APPTAINERS, Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
+from argosy.core.model import (
+    APPTAINER_FAMILIES,
+    APPTAINERS,
+    Attach,
+    Choice,
+    ChoiceKey,
+    Entry,
+    GpuMode,
+    Host,
+    Image,
+    ImageKind,
+)
 from argosy.recipes.user_config import configured_site
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, export_command, image_refusal, load_runtime
 from argosy.sites.load import load_site, sites_here
@@ -89,8 +100,8 @@ def choose_attach(image: Image, host: Host, runtime: Runtime) -> tuple[Attach, C
         return _bound(image, "the unpacked layer is mounted on /opt/argosy", "machine")
     if runtime.traits.layer == "overlay":
         return Attach.OVERLAY, _attach(Attach.OVERLAY, "an overlay of base and layer is mounted first", "machine")
-    name = _skipper(host.environment)
-    if name:
+    skipping = (f"{family}_{key}" for family in APPTAINER_FAMILIES for key in LAYER_SKIPPERS)
+    if name := next((name for name in skipping if host.environment.get(name, "").strip().lower() not in OFF), ""):
         return _bound(image, f"{name} is set, which skips the overlay partition", "environment")
     if host.overlay == "no":
         return _bound(image, f"{runtime.name}'s configuration skips overlay partitions", "machine")
@@ -136,11 +147,6 @@ def _missing_runtime(runtime: Runtime, host: Host) -> ToolMissing:
         evidence=f"--runtime {runtime.name} needs it; installed: {', '.join(here) or 'no other runtime'}",
         hint=f"install {runtime.package}" + (f", or use --runtime {here[0]}" if here else ""),
     )
-
-
-def _skipper(environment: Mapping[str, str]) -> str:
-    names = (f"{family}_{key}" for family in ("APPTAINER", "SINGULARITY") for key in LAYER_SKIPPERS)
-    return next((name for name in names if environment.get(name, "").strip().lower() not in OFF), "")
 
 
 def _attach(attach: Attach, why: str, source: str) -> Choice:

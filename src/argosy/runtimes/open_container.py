@@ -142,13 +142,7 @@ def _with_emulator(image: Image, host: Host) -> Host:
 
 
 def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
-    """Reject ``--signed-by`` for an image that is not a file.
-
-    Raises
-    ------
-    UsageError
-        Always.
-    """
+    """Raise the error for ``--signed-by`` with an image that is not a file."""
     if image.kind is ImageKind.HOST:
         raise UsageError(f"cannot verify a signature of {reference}: it is not an image", hint="omit --signed-by")
     raise UsageError(
