@@ -13,7 +13,13 @@ from pathlib import Path
 from argosy.builder.base_layer import join_changes, remember_layer
 from argosy.builder.bases.base import Base
 from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer
-from argosy.builder.image_cache import copy_cached_image, describe_differences, remember_image, report_finished_output
+from argosy.builder.image_cache import (
+    copy_cached_image,
+    describe_differences,
+    remember_image,
+    replace_own_output,
+    report_finished_output,
+)
 from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import (
     Whole,
@@ -64,6 +70,8 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
     refuse_no_output(request)
     if report := report_finished_output(request, context.inputs):
         return report
+    request = replace_own_output(request, session)
+    context = replace(context, request=request)
     refuse_output(request.output, request.form, force=request.force)
     clock = StepTimes(session)
     for used in CACHES:

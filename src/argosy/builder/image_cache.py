@@ -25,7 +25,7 @@ from argosy.core.store import atomic_file
 from argosy.images.flat import base_source
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import OpenedImage, open_image
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.part_digest import FilePart, describe_part
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, write_pieces
@@ -155,6 +155,30 @@ def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildR
         return None
     note = f"{request.output} already matches the lock; nothing was done"
     return _report_existing(request, found.image, found.lock, (note,))
+
+
+def replace_own_output(request: BuildRequest, session: Session) -> BuildRequest:
+    """Return the request with `force` if the output is an image that an earlier build of the same project wrote.
+
+    A project names one image, which each build renews.  The image is the project's own if its lock names one of the
+    project's files or, without files, has steps as the project has.  A note tells what is replaced.
+    """
+    project = request.project
+    if project is None or request.force or request.output != project.output:
+        return request
+    built = None
+    with suppress(ImageError):
+        if identify_file(request.output).kind in (Kind.SIF, Kind.SQUASHFS):
+            built = inspect_squashfs(open_image(request.output), session).lock
+    if built is None:
+        return request
+    files = {Path(file).name for file in project.table.image.files}
+    is_own = files & {each.path for each in built.sources} if files else built.steps and project.table.step
+    if not is_own:
+        return request
+    name = os.path.relpath(request.output)
+    session.reporter.note(f"{name} was built from an earlier state of this project; the new image replaces it")
+    return replace(request, force=True)
 
 
 def _has_form(image: Image, request: BuildRequest) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from argosy.builder.bundle import bundle
+from argosy.builder.image_cache import replace_own_output
 from argosy.builder.records import BuildRequest
 from argosy.builder.request import refuse_no_output
 from argosy.core.errors import ArgosyError, UsageError
@@ -230,7 +231,7 @@ def _prepare_node_build(wanted: NodeOptions, request: BuildRequest, session: Ses
     site = find_build_site(request, session)
     options = plan_node_options(wanted, site, session.host.environment)
     refuse_no_output(request)
-    refuse_existing(request.output, force=request.force)
+    refuse_existing(request.output, force=replace_own_output(request, session).force)
     refuse_unwritable_folder(request.output.parent)
     return site, options
 

@@ -15,6 +15,7 @@ from argosy.builder.bases.choose import needs_python, other_bases
 from argosy.builder.bases.debian import debian_file, is_known, parse_debian, refuse_without_mmdebstrap
 from argosy.builder.bases.engines import describe_expected_engine
 from argosy.builder.bundle import BASE
+from argosy.builder.image_cache import replace_own_output
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
 from argosy.builder.output.export import refuse_output
@@ -95,6 +96,7 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     context = resolve_build(request, session)
     request, session = context.request, context.session
     if request.output != NO_PATH:
+        request = replace_own_output(request, session)
         refuse_output(request.output, request.form, force=request.force)
     return _describe_plan(plan_build(context), session, here=here)
 

@@ -21,6 +21,7 @@ from argosy.builder.image_cache import (
     read_remembered,
     read_state,
     remember_image,
+    replace_own_output,
 )
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildRequest, StepTimes
@@ -31,7 +32,8 @@ from argosy.images.formats import OutputFormat
 from argosy.images.open import open_image
 from argosy.images.part_digest import describe_part
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
-from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
+from argosy.recipes.lock import Lock, LockedBase, LockedSource, LockedStep, Tools, render_lock
+from argosy.recipes.project_file import read_project
 from argosy.recipes.recipe import Recipe
 from tests.unit.machines import real_session
 
@@ -215,3 +217,39 @@ def test_the_newest_few_images_of_a_lock_are_noted_once_each(
     paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
     noted = read_remembered(memo_file(LOCK, session.paths.cache, flatten=None))
     assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_REMEMBERED - 1 : -1]]
+
+
+STEP = '[image]\nbase = "root"\n[[step]]\nrun = "true"\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "lock", "may"),
+    [
+        ('[image]\npip = "env/requirements.txt"\n', {"sources": ("requirements.txt",)}, True),
+        ('[image]\npip = "requirements.txt"\n', {"sources": ("environment.yml",)}, False),
+        ('[image]\npip = "requirements.txt"\n', {}, False),
+        (STEP, {"steps": (LockedStep(run=("true",)),)}, True),
+        (STEP, {}, False),
+    ],
+)
+def test_a_build_of_a_project_replaces_only_the_projects_own_image(
+    make: Callable[[str, Lock], Path], tmp_path: Path, session: Session, table: str, lock: dict[str, Any], *, may: bool
+) -> None:
+    sources = tuple(LockedSource(name, "a" * 64) for name in lock.get("sources", ()))
+    image = make("own.sif", replace(LOCK, sources=sources, steps=lock.get("steps", ())))
+    file = tmp_path / "argosy.toml"
+    file.write_text(table.replace("[image]\n", '[image]\noutput = "own.sif"\n'))
+    request = BuildRequest((), "", image, project=read_project(file))
+    assert replace_own_output(request, session).force is may
+    elsewhere = make("other.sif", replace(LOCK, sources=sources))
+    assert not replace_own_output(replace(request, output=elsewhere), session).force
+
+
+def test_a_damaged_output_of_a_project_is_not_replaced(tmp_path: Path, session: Session) -> None:
+    file, image = tmp_path / "argosy.toml", tmp_path / "own.sif"
+    file.write_text('[image]\npip = "requirements.txt"\noutput = "own.sif"\n')
+    request = BuildRequest((), "", image, project=read_project(file))
+    for content in (None, b"", b"x" * 40_000, b"#!/usr/bin/env run-singularity\n" + b"\0SIF_MAGIC\0" * 9):
+        if content is not None:
+            image.write_bytes(content)
+        assert not replace_own_output(request, session).force
