@@ -32,6 +32,9 @@ from argosy.slurm.queries import base_number, has_task
 SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", "command-line.sh"
 """Files of a record: the submission of a job, its plan, its script, and the command line that launched it."""
 
+ATTACH = "attach.sh"
+"""File of a record: the script that runs another command in the container of the job."""
+
 ENDS = "ends"
 """File of a record to which the script adds a line at the end of each run (``note_end``)."""
 

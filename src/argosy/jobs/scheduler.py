@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from argosy.core.errors import CheckFailed, ToolMissing, Unreachable
+from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, Unreachable
 from argosy.core.process import Command, Reply
 from argosy.core.session import Session
+from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
 from argosy.slurm.queries import (
     JobRow,
@@ -81,3 +84,30 @@ def ask_accounting(session: Session, job: str) -> dict[str, str]:
     except ToolMissing:
         return {}
     return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
+
+
+NO_ACCOUNTING = re.compile(r"^AccountingStorageType *= *(\(null\)|accounting_storage/none) *$", re.MULTILINE)
+"""Line of ``scontrol show config`` on a cluster whose sacct answers ``Slurm accounting storage is disabled``."""
+
+WITHOUT = (
+    "sacct does not work on this cluster, which keeps no accounting: use 'scontrol show job {job}' in the first "
+    "minutes after the end, or read the log"
+)
+
+
+def advise_without_accounting(session: Session, text: str, job: str, record: str) -> str:
+    """Return the replacement for a text about a job that recommends sacct; empty if sacct works, or that is unknown.
+
+    Parameters
+    ----------
+    record
+        Folder of the job's record, which names the cluster of a job submitted by ssh; empty without a record.
+    """
+    if not re.search(r"\bsacct\b", text):
+        return ""
+    try:
+        there = session_of(session, Path(record)) if record else session
+        reply = run_slurm(there, Command(("scontrol", "show", "config")))
+    except ArgosyError:
+        return ""
+    return WITHOUT.format(job=job) if NO_ACCOUNTING.search(reply.stdout) else ""

@@ -25,6 +25,7 @@ from argosy.jobs.first_failure import RankEnd, find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
+    ATTACH,
     COMMAND_LINE,
     END,
     PLAN,
@@ -46,7 +47,6 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import missing_paths, note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts

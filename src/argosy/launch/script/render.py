@@ -1,7 +1,7 @@
-"""Render a job as a batch script of Slurm, in POSIX sh, that runs without Argosy; pure.
+"""Render a job as a batch script of Slurm, or a launch on this machine as a script; both run without Argosy; pure.
 
-The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash job.sh``
-in an allocation runs it as steps of that allocation.
+A batch script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash
+job.sh`` in an allocation runs it as steps of that allocation.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from argosy.core.model import ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.launchers.launcher import MPIEXEC
-from argosy.launch.script.container_step import render_document, step_options, step_prefix
-from argosy.launch.script.facts import SlurmFacts
+from argosy.launch.script.facts import ScriptFacts, SlurmFacts
 from argosy.launch.script.head import render_environment, render_head
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
-from argosy.launch.script.node_command import node_command, render_lists
+from argosy.launch.script.node_command import node_command, render_document, render_lists, step_options, step_prefix
 from argosy.launch.script.parts import (
     END_CALL,
     OUTPUT_CALL,
     SMOKE_VERDICT,
     before_command,
     render_before,
+    render_before_here,
     render_elastic_verdict,
     render_modules,
     render_rendezvous,
@@ -35,6 +35,7 @@ from argosy.launch.script.parts import (
     script_shell,
 )
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
+from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive
 
@@ -280,3 +281,47 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
     names = {option.partition("=")[0] for option in asked}
     yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
     yield from facts.extra
+
+
+def render_local_script(facts: ScriptFacts) -> str:
+    """Render the script of a launch on this machine."""
+    helpers, words = collect_helpers(facts.container.argv(facts.started.command))
+    main = [heading("The program", indent="    ").lstrip(), *_local_checks(facts)]
+    environment = list(render_environment(facts))
+    if environment:
+        main += ["", heading("The environment of the ranks", indent="    ").lstrip(), *environment]
+    main += ["", heading("Start", indent="    ").lstrip()]
+    if facts.before:
+        before, before_words = collect_helpers(facts.container.argv(before_command(facts.before)))
+        helpers = merge_helpers(helpers, before)
+        main += render_before_here(before_words)
+    main += _start_here(facts, words)
+    return "\n".join(["#!/bin/sh", *render_head(facts), *render_program(main, helpers)]) + "\n"
+
+
+def _local_checks(facts: ScriptFacts) -> Iterator[str]:
+    """Render the checks that stop the script with a message if something is missing."""
+    entry = facts.container.entry
+    test = "-d" if entry.image.kind is ImageKind.TREE else "-r"
+    if entry.image.kind in FILES:
+        yield f"argosy_image={quote(entry.image.path)}"
+        yield f'[ {test} "$argosy_image" ] || stop "the image $argosy_image cannot be read here" 6'
+    program = facts.container.runtime.program
+    yield f'command -v {quote(program)} >/dev/null || stop "{program} is not installed here" 4'
+    if facts.gpu_node:
+        yield f'[ -e {facts.gpu_node} ] || stop "GPUs were requested, but there is no {facts.gpu_node} here" 7'
+
+
+def _start_here(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    copies = facts.shape.ranks_per_node if facts.started.per_rank else 1
+    call = render_call(words, facts.container.runtime.program)
+    if copies == 1:
+        yield "# The runtime replaces this shell, so that signals and the exit code pass unchanged."
+        yield f"exec {call.lstrip()}"
+        return
+    yield f"# {copies} copies; the first that fails ends the others, and sets the exit code."
+    yield "argosy_rank=0 argosy_pids='' argosy_code=''"
+    yield f'while [ "$argosy_rank" -lt {copies} ]; do'
+    yield f"    start_beside \\\n    {call}"
+    yield "done"
+    yield "wait_for_copies"
