@@ -41,13 +41,7 @@ def find_run(session: Session, name: str) -> JobFacts:
 
 
 def refuse_unrecorded_output(facts: JobFacts) -> None:
-    """Refuse a run whose output was not recorded, as that of a job is.
-
-    Raises
-    ------
-    UsageError
-        If it is a run on this machine without --log-dir.
-    """
+    """Refuse a run on this machine without --log-dir, whose output was not recorded as that of a job is."""
     if facts.is_local and not facts.output:
         raise UsageError(
             f"the output of {facts.subject} was not recorded",

@@ -104,8 +104,8 @@ class Submission(msgspec.Struct, frozen=True):
     """Name of the site, and the name or the absolute path of its profile."""
     time: str = ""
     """Time of submission in ISO 8601."""
-    in_allocation: bool | str = False
-    """Whether it ran as steps of an existing allocation; earlier versions wrote ``yes`` or an empty text."""
+    in_allocation: bool = False
+    """Whether it ran as steps of an existing allocation."""
     ssh: str = ""
     there: str = ""
     """Login node, and the folder of the record there, for a job submitted by ssh."""
@@ -114,11 +114,6 @@ class Submission(msgspec.Struct, frozen=True):
     def is_known(self) -> bool:
         """Whether the record has a submission that can be read."""
         return self != Submission()
-
-    @property
-    def profile_or_site(self) -> str:
-        """The profile that the job was planned with; old records only have the name of its site."""
-        return self.profile or self.site
 
 
 def new_submission(host: Host, *, site: str, profile: str, output: str) -> Submission:
@@ -214,7 +209,7 @@ class Run(msgspec.Struct, frozen=True):
     ended: int = 0
     """Seconds since 1970; 0 if not recorded."""
     task: str = ""
-    """Number of a task of an array, for example ``7_2``; empty for another job, and in records of earlier versions."""
+    """Number of a task of an array, for example ``7_2``; empty for another job."""
 
     @property
     def name(self) -> str:
@@ -233,12 +228,12 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
 
 
 def _read_run(line: str) -> Run | None:
-    """Read the line of a run; earlier versions recorded neither times nor the task."""
-    row = line.split()
-    if len(row) < 4 or not row[2].isdecimal():  # noqa: PLR2004
-        return None
-    begun, ended, task = (*row[4:7], "", "", "")[:3]
-    return Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], parse_int(begun), parse_int(ended), task)
+    match line.split():
+        case [job, restart, code, nodes, begun, ended, *task] if code.isdecimal():  # only an array has tasks
+            return Run(
+                job, parse_int(restart), parse_int(code), nodes, parse_int(begun), parse_int(ended), "".join(task)
+            )
+    return None
 
 
 def last_run(runs: Sequence[Run]) -> Run | None:

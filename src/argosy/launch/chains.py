@@ -33,11 +33,6 @@ def refuse_shared_checkpoint(plan: LaunchPlan, session: Session, *, ssh: str = "
         Its runner reaches the cluster.
     ssh
         Destination of a submission by ssh; empty for the Slurm of this machine.
-
-    Raises
-    ------
-    UsageError
-        If there is such a job.
     """
     own = find_checkpoint(plan.script)
     if not own:

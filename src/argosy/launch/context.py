@@ -312,13 +312,7 @@ def one_rank_per_node(resources: ResourceRequest) -> ResourceRequest:
 
 
 def _refuse_reserved_cores(shape: JobShape, site: Site) -> None:
-    """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job.
-
-    Raises
-    ------
-    UsageError
-        If the profile contains the reserved cores of a node, and the ranks need more than the others.
-    """
+    """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job."""
     cores, usable = site.node.cores, len(usable_cores(site.node))
     ranks, asked = shape.ranks_per_node, shape.ranks_per_node * shape.cpus_per_rank
     if usable == cores or asked <= usable:
@@ -334,13 +328,7 @@ def _refuse_reserved_cores(shape: JobShape, site: Site) -> None:
 
 
 def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
-    """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
-
-    Raises
-    ------
-    UsageError
-        If the profile contains the memory of a node, and it is less.
-    """
+    """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it."""
     available, gpus = site.node.memory_mb, max(1, shape.gpus_per_node)
     for option, asked, times in (("--mem", options.mem, 1), ("--mem-per-gpu", options.mem_per_gpu, gpus)):
         if available and asked and parse_megabytes(asked) * times > available:
@@ -355,13 +343,7 @@ def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
 
 
 def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
-    """Refuse GPUs of another vendor than those of the site: each node would stop the job.
-
-    Raises
-    ------
-    UsageError
-        If the mode is for the GPUs of another vendor.
-    """
+    """Refuse GPUs of another vendor than those of the site: each node would stop the job."""
     vendor = next((name for name, mode in VENDOR_MODES.items() if mode is asked), "")
     if vendor and site.node.gpu_vendor not in {"", vendor}:
         raise UsageError(

@@ -192,11 +192,6 @@ def refuse_too_long(container: ContainerPlan, command: tuple[Word, ...], environ
     ----------
     environment
         The caller's variables, which the job inherits.
-
-    Raises
-    ------
-    UsageError
-        If a size is above its limit.
     """
     words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)

@@ -183,13 +183,7 @@ def _check_program(
 
 
 def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
-    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job.
-
-    Raises
-    ------
-    UsageError
-        If the request has no command.
-    """
+    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job."""
     if any(request.command[:1]):
         return
     is_name = not Path(request.image).suffix and "/" not in request.image

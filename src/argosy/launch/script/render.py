@@ -1,4 +1,4 @@
-"""Render a job as a batch script of Slurm, or a launch on this machine as a script; both run without Argosy; pure.
+"""Render a batch script of Slurm, or the script of a launch on this machine: both run without Argosy; pure.
 
 A batch script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash
 job.sh`` in an allocation runs it as steps of that allocation.
