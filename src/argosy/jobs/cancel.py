@@ -22,7 +22,7 @@ from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.scheduler import ask_tasks, list_jobs
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue, share_task
+from argosy.slurm.queries import JobRow, base_number, known_value, other_user, share_task
 from argosy.slurm.states import ENDED, RUNNING, WAITING, choose_task, describe_state, task_number
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
@@ -164,8 +164,7 @@ def _list_alive_by_ssh(session: Session, name: str, *, is_optional: bool) -> dic
     for jobs in records.values():
         there = session_of(session, next(iter(jobs.values())))
         try:
-            # The user may have another name there.
-            rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
+            rows = list_jobs(there)
         except ArgosyError:
             if not is_optional:
                 raise

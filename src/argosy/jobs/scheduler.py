@@ -25,8 +25,7 @@ from argosy.slurm.states import choose_task
 
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
-    command = plan_squeue(session.host.person.name, ended=ended)
-    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
+    return sort_tasks(parse_squeue(ask_slurm(session, plan_squeue(ended=ended), doing="asking for your jobs")))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:

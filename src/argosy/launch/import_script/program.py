@@ -1,4 +1,4 @@
-"""What the commands of job scripts are for, and the record of one that is taken apart, with its rendering; pure."""
+"""The roles of commands in job scripts, and the record of a command that is taken apart, with its rendering; pure."""
 
 from __future__ import annotations
 

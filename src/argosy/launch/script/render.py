@@ -19,19 +19,12 @@ from argosy.launch.script.node_command import node_command, render_document, ren
 from argosy.launch.script.parts import (
     END_CALL,
     OUTPUT_CALL,
-    SMOKE_VERDICT,
-    before_command,
-    render_before,
-    render_before_here,
     render_elastic_verdict,
     render_modules,
     render_rendezvous,
     render_requeue,
     render_resume_check,
     render_staging,
-    render_timer,
-    render_warning,
-    resume_directives,
     script_shell,
 )
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
@@ -43,14 +36,15 @@ from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
     helpers, words = collect_helpers(node_command(facts, facts.script.started.command))
-    before, before_words = collect_helpers(_before_command(facts))
+    asked = facts.script.before
+    before, before_words = collect_helpers(node_command(facts, _before_command(asked)) if asked else ())
     own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.stage_to else ())))
     main = [
         *_program(facts, (*words, *before_words)),
         "",
         *_environment_part(facts),
         "",
-        heading(f"Start: {_start_heading(facts)}", indent=INDENT).lstrip(),
+        heading(f"Start: {_start_heading(facts)}"),
         *_before(facts, before_words),
         *((OUTPUT_CALL,) if facts.record else ()),
         *_start(facts, words),
@@ -65,7 +59,8 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-INDENT = "    "
+SMOKE_SECONDS = 120
+"""Seconds after which a smoke run that still runs is ended, before Slurm's time limit; torchrun needs 30 more."""
 
 
 def _start_heading(facts: SlurmFacts) -> str:
@@ -76,7 +71,7 @@ def _start_heading(facts: SlurmFacts) -> str:
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the first part: the image, and the numbers of ranks and cores."""
-    yield heading("The program", indent=INDENT).lstrip()
+    yield heading("The program")
     if facts.record:
         yield f"argosy_record={quote(facts.record)}"
     if ShellExpr("$argosy_image") in words and not facts.stage_to:
@@ -97,12 +92,12 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     """Render the second part: signals, rendezvous, variables, modules, staged image."""
-    yield heading("The environment of the ranks", indent=INDENT).lstrip()
+    yield heading("The environment of the ranks")
     yield "pass_signals"
     if facts.resume:
-        yield render_warning(facts.resume)
+        yield f"warn_ranks_by {facts.resume.signal} {facts.resume.patience}  # seconds until TERM"
     if facts.smoke:
-        yield render_timer()
+        yield f"end_smoke_run_after {SMOKE_SECONDS}"
     if facts.site_settings.srun_always:
         yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
     yield render_rendezvous(facts.site)
@@ -112,10 +107,9 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     yield from render_document(facts.script.container)
 
 
-def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
-    if not facts.script.before:
-        return ()
-    return node_command(facts, before_command(facts.script.before))
+def _before_command(lines: tuple[str, ...]) -> tuple[Word, ...]:
+    """Return the command that runs the lines of ``--before`` in sequence, and ends at the first that fails."""
+    return ("/bin/sh", "-e", "-c", "\n".join(lines), "argosy-before")
 
 
 def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
@@ -127,8 +121,8 @@ def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         *('--nodelist="$argosy_first"', "--mpi=none"),
         *(*map(quote, facts.site_settings.srun_always), *step_options(container)),
     )
-    srun = continued(pieces)
-    yield from render_before(words, srun=srun)
+    yield "# Run once per start of the job, in the image on its first node, before the ranks start."
+    yield f"{continued(pieces)} \\\n{render_call(words)}"
 
 
 def _stage(facts: SlurmFacts) -> Iterator[str]:
@@ -241,7 +235,7 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render the end of the script: the record, the requeue, the exit code."""
     if facts.smoke:
-        yield SMOKE_VERDICT
+        yield "judge_smoke_run"
     if facts.record and facts.least_nodes:
         yield render_elastic_verdict(facts.least_nodes)
     if facts.record:
@@ -272,7 +266,9 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else facts.cores_per_node}"
     yield from slurm.request_gpus(shape.gpus_per_node, facts.gpu_type)
     if facts.resume:
-        yield from resume_directives(facts.resume)
+        yield "--requeue"
+        yield "--open-mode=append"
+        yield f"--signal=B:{facts.resume.signal}@{facts.resume.grace}"
         options = replace(options, signal="", requeue=False)
     elif options.requeue:
         yield "--open-mode=append"  # otherwise the second run would erase the output of the first
@@ -286,15 +282,15 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
 def render_local_script(facts: ScriptFacts) -> str:
     """Render the script of a launch on this machine."""
     helpers, words = collect_helpers(facts.container.argv(facts.started.command))
-    main = [heading("The program", indent="    ").lstrip(), *_local_checks(facts)]
+    main = [heading("The program"), *_local_checks(facts)]
     environment = list(render_environment(facts))
     if environment:
-        main += ["", heading("The environment of the ranks", indent="    ").lstrip(), *environment]
-    main += ["", heading("Start", indent="    ").lstrip()]
+        main += ["", heading("The environment of the ranks"), *environment]
+    main += ["", heading("Start")]
     if facts.before:
-        before, before_words = collect_helpers(facts.container.argv(before_command(facts.before)))
+        before, before_words = collect_helpers(facts.container.argv(_before_command(facts.before)))
         helpers = merge_helpers(helpers, before)
-        main += render_before_here(before_words)
+        main += ["# Run once in the image before the ranks start.", f"run_before \\\n{render_call(before_words)}"]
     main += _start_here(facts, words)
     return "\n".join(["#!/bin/sh", *render_head(facts), *render_program(main, helpers)]) + "\n"
 
