@@ -69,6 +69,14 @@ def new_record_folder(session: Session) -> Path:
     return session.paths.runs / name
 
 
+def time_of_record(record: Path) -> dt.datetime | None:
+    """Return the time in the name of a record; None if the name has another form."""
+    try:
+        return dt.datetime.strptime(record.name[: len("20260102-030405")], "%Y%m%d-%H%M%S").astimezone()
+    except ValueError:
+        return None
+
+
 def make_private_folder(folder: Path) -> None:
     """Create the folder of a record, which only its owner may read: it may hold values of variables."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

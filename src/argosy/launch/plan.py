@@ -162,17 +162,12 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     return SlurmFacts(
         script=_script_facts(facts, container, started),
         site=facts.site,
+        request=request,
         options=facts.options,
-        extra=request.extra,
         masks=masks,
         mpi=facts.mpi,
         site_settings=facts.site_settings,
-        label=request.label,
-        gpu_type=request.gpu_type,
         least_nodes=least,
-        stage_to=request.stage_to,
-        smoke=request.smoke,
-        independent_ranks=request.independent_ranks,
         record=record,
         resume=resume,
     )

@@ -38,7 +38,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     helpers, words = collect_helpers(node_command(facts, facts.script.started.command))
     asked = facts.script.before
     before, before_words = collect_helpers(node_command(facts, _before_command(asked)) if asked else ())
-    own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.stage_to else ())))
+    own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.request.stage_to else ())))
     main = [
         *_program(facts, (*words, *before_words)),
         "",
@@ -74,7 +74,7 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     yield heading("The program")
     if facts.record:
         yield f"argosy_record={quote(facts.record)}"
-    if ShellExpr("$argosy_image") in words and not facts.stage_to:
+    if ShellExpr("$argosy_image") in words and not facts.request.stage_to:
         yield f"argosy_image={quote(facts.script.container.entry.image.path)}"
     yield "# The numbers come from Slurm, so 'sbatch --nodes=8' scales this script."
     yield "check_allocation"
@@ -96,7 +96,7 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     yield "pass_signals"
     if facts.resume:
         yield f"warn_ranks_by {facts.resume.signal} {facts.resume.patience}  # seconds until TERM"
-    if facts.smoke:
+    if facts.request.smoke:
         yield f"end_smoke_run_after {SMOKE_SECONDS}"
     if facts.site_settings.srun_always:
         yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
@@ -126,9 +126,9 @@ def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 
 def _stage(facts: SlurmFacts) -> Iterator[str]:
-    if facts.stage_to:
+    if facts.request.stage_to:
         image = facts.script.container.entry.image
-        yield from render_staging(facts.stage_to, image.path, image.digest)
+        yield from render_staging(facts.request.stage_to, image.path, image.digest)
 
 
 def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[st
     yield "prepare_mpiexec"
     pieces = (
         "run_step mpiexec",
-        "-l" if facts.label else "",
+        "-l" if facts.request.label else "",
         '-n "$((argosy_nodes * argosy_ranks_per_node))"',
         '-ppn "$argosy_ranks_per_node"',
         '--hosts "$argosy_hosts"',
@@ -214,9 +214,11 @@ def _srun(facts: SlurmFacts) -> tuple[str, ...]:
         f"--ntasks-per-node={tasks}",
         "--distribution=block",
         "--export=ALL",
-        "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.independent_ranks else "--kill-on-bad-exit=1",
+        "--no-kill --kill-on-bad-exit=0"
+        if facts.least_nodes or facts.request.independent_ranks
+        else "--kill-on-bad-exit=1",
         f"--mpi={quote(facts.mpi)}" if facts.mpi else "",
-        "--label" if facts.label and per_rank else "",
+        "--label" if facts.request.label and per_rank else "",
     )
 
 
@@ -234,7 +236,7 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render the end of the script: the record, the requeue, the exit code."""
-    if facts.smoke:
+    if facts.request.smoke:
         yield "judge_smoke_run"
     if facts.record and facts.least_nodes:
         yield render_elastic_verdict(facts.least_nodes)
@@ -257,14 +259,14 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
     yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
-    if facts.least_nodes or facts.independent_ranks:
+    if facts.least_nodes or facts.request.independent_ranks:
         yield "--no-kill"  # otherwise Slurm ends a job that loses a node
     if slurm.cpus_option:
         # If the profile does not contain the cores, a task per rank requests at least one core each.
         yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
     if slurm.cpus_option and shape.cpus_per_rank:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else facts.cores_per_node}"
-    yield from slurm.request_gpus(shape.gpus_per_node, facts.gpu_type)
+    yield from slurm.request_gpus(shape.gpus_per_node, facts.request.gpu_type)
     if facts.resume:
         yield "--requeue"
         yield "--open-mode=append"
@@ -276,7 +278,7 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
     yield from asked
     names = {option.partition("=")[0] for option in asked}
     yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
-    yield from facts.extra
+    yield from facts.request.extra
 
 
 def render_local_script(facts: ScriptFacts) -> str:
