@@ -111,7 +111,13 @@ def _resolve(session: Session, job: str) -> str:
     if JOB.fullmatch(job) or (LOCAL_RUN.fullmatch(job) and was_started(session.paths.runs / job)):
         return job
     if job == LAST:
-        return _resolve_last(session)
+        launch = last_launch(session)
+        if launch.in_allocation:
+            raise UsageError(
+                f"the last launch ran in the allocation of job {launch.id}",
+                hint=f"to end the allocation: argosy cancel {launch.id}",
+            )
+        return launch.id
     here = _list_alive(session, job)
     alive = {**here, **_list_alive_by_ssh(session, job, is_optional=bool(here))}
     if len(alive) > 1:
@@ -122,21 +128,11 @@ def _resolve(session: Session, job: str) -> str:
             hint=f"cancel one by its number: argosy cancel {numbers[0]}; "
             f"or all of them: argosy cancel {' '.join(numbers)}",
         )
-    ended = (launch.id for launch in find_named(session, job))
+    ended = (each.id for each in find_named(session, job))
     number = next(iter(alive), "") or next(ended, "")
     if not number:
         raise unknown_name(session, job)
     return number
-
-
-def _resolve_last(session: Session) -> str:
-    launch = last_launch(session)
-    if launch.in_allocation:
-        raise UsageError(
-            f"the last launch ran in the allocation of job {launch.id}",
-            hint=f"to end the allocation: argosy cancel {launch.id}",
-        )
-    return launch.id
 
 
 def _list_alive(session: Session, name: str) -> dict[str, str]:

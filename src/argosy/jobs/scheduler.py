@@ -20,7 +20,6 @@ from argosy.slurm.queries import (
     plan_squeue,
     sort_tasks,
 )
-from argosy.slurm.states import choose_task
 
 
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
@@ -40,17 +39,6 @@ def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
         except (CheckFailed, Unreachable) as error:
             problem = error.what
         yield rows, problem
-
-
-def ask_job(session: Session, job: str) -> dict[str, str]:
-    """Return the scheduler's facts about a job, or about the main task of an array; empty for an unknown job.
-
-    Raises
-    ------
-    CheckFailed
-        If the controller does not answer.
-    """
-    return choose_task(ask_tasks(session, job))
 
 
 def ask_tasks(session: Session, job: str) -> tuple[dict[str, str], ...]:

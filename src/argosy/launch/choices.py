@@ -130,7 +130,9 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
     why_options = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
         *plan_binding(target.shape, target.site, launcher.value),
-        *_doubt_job(context),
+        *_warn_of_tcp(context),
+        *_warn_of_threads(context),
+        *_warn_of_own_folder(context),
     )
     settings = _settings_of_site(context, launcher.value)
     threads = plan_job_threads(target.site, target.shape)
@@ -180,11 +182,6 @@ def _choose_start(
     why_mpi = (*_explain_mpi(request, context.target.site, mpi), *_doubt_mpi(context, mpi, settings))
     why = (each, *why_mpi) if each else why_mpi
     return (find_python(request.command, container.entry.image) if is_per_node(why) else ""), why
-
-
-def _doubt_job(context: LaunchContext) -> tuple[Choice, ...]:
-    """Return the choices of a job that work, but are probably slow or fail on some nodes."""
-    return (*_warn_of_tcp(context), *_warn_of_threads(context), *_warn_of_own_folder(context))
 
 
 def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:

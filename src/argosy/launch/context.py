@@ -147,7 +147,15 @@ def _site_of_job(
     request: LaunchRequest, site: Site, partition: Partition | None, needs: PartitionNeeds, host: Host
 ) -> Site:
     """Return the site with the nodes of the partition, the type of GPU, or the part of a node that the job has."""
-    job_site = _site_at_partition(site, partition, needs.nodes, needs.gpus_per_node)
+    job_site = at_partition(site, partition)
+    all_gpus = job_site.node.gpus
+    if job_site.slurm.several_nodes_whole and needs.nodes > 1 and needs.gpus_per_node not in {0, all_gpus}:
+        raise SiteError(
+            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
+            evidence=f"{needs.nodes} nodes with {needs.gpus_per_node} GPUs each were requested",
+            hint=f"use --gpus-per-node {all_gpus}, or one node",
+            key="slurm.several_nodes_whole",
+        )
     job_site = at_gpu_type(job_site, request.gpu_type)
     if request.in_allocation:
         return without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
@@ -274,19 +282,6 @@ def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_defaul
     if {"ranks", "ranks_per_node"} & set(request.given):
         why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
-
-
-def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
-    job_site = at_partition(site, partition)
-    all_gpus = job_site.node.gpus
-    if job_site.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
-        raise SiteError(
-            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
-            evidence=f"{nodes} nodes with {gpus} GPUs each were requested",
-            hint=f"use --gpus-per-node {all_gpus}, or one node",
-            key="slurm.several_nodes_whole",
-        )
-    return job_site
 
 
 def _with_ranks_of_launcher(resources: ResourceRequest, launcher: str) -> ResourceRequest:

@@ -51,10 +51,8 @@ def plan_launch(context: LaunchContext) -> LaunchPlan:
         If there is no command or no such launcher, the command line is too long, or the launcher, the runtime or the
         site does not support the request.
     """
-    return plan_job(context) if context.target.is_job else _plan_local(context)
-
-
-def _plan_local(context: LaunchContext) -> LaunchPlan:
+    if context.target.is_job:
+        return plan_job(context)
     facts = choose_local_facts(context)
     return _base_plan(facts, script=_local_script(facts), submit=("sh", "{script}"))
 
