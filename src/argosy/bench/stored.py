@@ -122,7 +122,7 @@ def _output_here(session: Session, past: PastJob) -> str:
 
 def _expected(session: Session, past: PastJob, shape: JobShape | None) -> dict[int, float]:
     """Return the bus bandwidth that a site's profile expects for nodes with so many GPUs, by the number of nodes."""
-    profile = read_submission(past.record).profile_or_site
+    profile = read_submission(past.record).profile
     try:
         known = load_site(profile, session.host).network.expected
     except ArgosyError:

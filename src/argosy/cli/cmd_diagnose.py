@@ -118,9 +118,9 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 
 def _without_accounting(session: Session, log: str, text: str) -> str:
     """Return what to use instead of sacct, which a text recommends; empty for files, and if sacct works."""
-    from argosy.jobs.accounting import advise_without_accounting
     from argosy.jobs.names import LOCAL_RUN, names_run, resolve_name
     from argosy.jobs.record import find_record
+    from argosy.jobs.scheduler import advise_without_accounting
 
     if log == "-" or "sacct" not in text or not names_run(session, log):
         return ""

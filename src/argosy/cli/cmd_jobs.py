@@ -28,14 +28,13 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
-from argosy.jobs.accounting import advise_without_accounting
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere
 from argosy.jobs.record import read_plan, sort_runs
 from argosy.jobs.requeue import describe_requeue
-from argosy.jobs.scheduler import list_jobs, watch_list
+from argosy.jobs.scheduler import advise_without_accounting, list_jobs, watch_list
 from argosy.slurm.queries import JobRow, is_job_id, known_value
 from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 

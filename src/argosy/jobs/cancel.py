@@ -22,7 +22,7 @@ from argosy.jobs.record import SCRIPT, STARTED, find_record, last_run, read_runs
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.scheduler import ask_tasks, list_jobs
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, known_value, other_user, parse_squeue, plan_squeue, share_task
+from argosy.slurm.queries import JobRow, base_number, known_value, other_user, share_task
 from argosy.slurm.states import ENDED, RUNNING, WAITING, choose_task, describe_state, task_number
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
@@ -111,7 +111,13 @@ def _resolve(session: Session, job: str) -> str:
     if JOB.fullmatch(job) or (LOCAL_RUN.fullmatch(job) and was_started(session.paths.runs / job)):
         return job
     if job == LAST:
-        return _resolve_last(session)
+        launch = last_launch(session)
+        if launch.in_allocation:
+            raise UsageError(
+                f"the last launch ran in the allocation of job {launch.id}",
+                hint=f"to end the allocation: argosy cancel {launch.id}",
+            )
+        return launch.id
     here = _list_alive(session, job)
     alive = {**here, **_list_alive_by_ssh(session, job, is_optional=bool(here))}
     if len(alive) > 1:
@@ -122,21 +128,11 @@ def _resolve(session: Session, job: str) -> str:
             hint=f"cancel one by its number: argosy cancel {numbers[0]}; "
             f"or all of them: argosy cancel {' '.join(numbers)}",
         )
-    ended = (launch.id for launch in find_named(session, job))
+    ended = (each.id for each in find_named(session, job))
     number = next(iter(alive), "") or next(ended, "")
     if not number:
         raise unknown_name(session, job)
     return number
-
-
-def _resolve_last(session: Session) -> str:
-    launch = last_launch(session)
-    if launch.in_allocation:
-        raise UsageError(
-            f"the last launch ran in the allocation of job {launch.id}",
-            hint=f"to end the allocation: argosy cancel {launch.id}",
-        )
-    return launch.id
 
 
 def _list_alive(session: Session, name: str) -> dict[str, str]:
@@ -164,8 +160,7 @@ def _list_alive_by_ssh(session: Session, name: str, *, is_optional: bool) -> dic
     for jobs in records.values():
         there = session_of(session, next(iter(jobs.values())))
         try:
-            # The user may have another name there.
-            rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
+            rows = list_jobs(there)
         except ArgosyError:
             if not is_optional:
                 raise

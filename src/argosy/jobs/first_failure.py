@@ -83,8 +83,6 @@ BEHIND: Mapping[str, tuple[str, ...]] = {
 NO_OUTPUT = "0:53"
 """Slurm's exit code and signal of a job if its node cannot open the output file (seen with 24.11)."""
 
-AFTER = {"TIMEOUT": "; or use --resume and --checkpoint to continue automatically"}
-
 
 class RankEnd(msgspec.Struct, frozen=True):
     """How a rank ended."""
@@ -209,7 +207,9 @@ def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
     options = BEHIND.get(name, ())
     if not options or not script:
         return ""
-    return _line(options, script.splitlines(), sources) + ("" if find_checkpoint(script) else AFTER.get(name, ""))
+    is_resumable = name == "TIMEOUT" and not find_checkpoint(script)
+    resume = "; or use --resume and --checkpoint to continue automatically" if is_resumable else ""
+    return _line(options, script.splitlines(), sources) + resume
 
 
 def find_checkpoint(script: str) -> str:

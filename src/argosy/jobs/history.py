@@ -34,6 +34,7 @@ from argosy.jobs.record import (
     read_plan,
     read_runs,
     read_submission,
+    time_of_record,
 )
 from argosy.jobs.scheduler import list_jobs
 from argosy.slurm.queries import base_number
@@ -258,7 +259,8 @@ def _read(job: str, record: Path) -> PastJob:
     last = last_run(runs)
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
-    name, time = str(plan.get("name", "")), submission.time or _made(record)
+    made = time_of_record(record)
+    name, time = str(plan.get("name", "")), submission.time or (f"{made:%Y-%m-%dT%H:%M:%S}" if made else "")
     damaged = tuple(map(str, damaged_files(record)))
     cancelled = is_cancelled(record, job)
     job = job or (last.job if last else "")
@@ -270,12 +272,6 @@ def _read_run(record: Path, session: Session) -> PastJob:
     found = _read(record.name, record)
     meaning = read_local_run(record, session.host.hostname).meaning
     return replace(found, site=str(found.plan.get("site", "")), now=meaning)
-
-
-def _made(record: Path) -> str:
-    """Return the time in the name of a record; empty if the name has another form."""
-    found = re.match(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-", record.name)
-    return "{}-{}-{}T{}:{}:{}".format(*found.groups()) if found else ""
 
 
 def _duration(seconds: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 
 from argosy.core.errors import UsageError
@@ -13,14 +12,20 @@ from argosy.core.session import Session
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, STARTED, Run, read_first, read_plan, read_submission, recording_command
+from argosy.jobs.record import (
+    END,
+    STARTED,
+    Run,
+    read_first,
+    read_plan,
+    read_submission,
+    recording_command,
+    time_of_record,
+)
 from argosy.slurm.states import ENDED, RUNNING
 
 HERE = "this machine"
 """The node of a run on this machine."""
-
-TIME_LENGTH = len("20260102-030405")
-"""The name of a record begins with the local time."""
 
 
 def find_run(session: Session, name: str) -> JobFacts:
@@ -41,13 +46,7 @@ def find_run(session: Session, name: str) -> JobFacts:
 
 
 def refuse_unrecorded_output(facts: JobFacts) -> None:
-    """Refuse a run whose output was not recorded, as that of a job is.
-
-    Raises
-    ------
-    UsageError
-        If it is a run on this machine without --log-dir.
-    """
+    """Refuse a run on this machine without --log-dir, whose output was not recorded as that of a job is."""
     if facts.is_local and not facts.output:
         raise UsageError(
             f"the output of {facts.subject} was not recorded",
@@ -66,7 +65,8 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
 
 def read_local_run(record: Path, hostname: str) -> JobFacts:
     """Return the facts of a run by its record: its exit code, or whether its process still exists."""
-    begun = _begin_of(record.name) if LOCAL_RUN.fullmatch(record.name) else 0
+    made = time_of_record(record)
+    begun = int(made.timestamp()) if made else 0
     end = record / END
     if end.is_file():
         kind, code, ended = ENDED, parse_int(str(read_json_object(end).get("code")), 1), int(end.stat().st_mtime)
@@ -102,11 +102,3 @@ def _choose_log(files: tuple[str, ...], first: RankEnd | None) -> str:
     """Return the log of the rank that failed first; if the record does not name it, it stopped writing first."""
     named = (file for file in files if first and Path(file).name == f"rank-{first.rank}.log")
     return next(named, "") or min(files, key=lambda file: time_of_change(Path(file)), default="")
-
-
-def _begin_of(name: str) -> int:
-    """Return the time in the name of a record, in seconds since 1970; 0 if it is not a time."""
-    try:
-        return int(dt.datetime.strptime(name[:TIME_LENGTH], "%Y%m%d-%H%M%S").astimezone().timestamp())
-    except ValueError:
-        return 0

@@ -198,7 +198,7 @@ def _has_recorded_end(facts: JobFacts) -> bool:
     """Return whether the script recorded the end of this run, so that the controller should be asked."""
     file = Path(facts.record, ENDS) if facts.record and not facts.outputs else None
     try:
-        return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
+        return file is not None and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -154,7 +154,7 @@ def _launches(session: Session) -> Iterator[Launch]:
     for record in sorted((session.paths.runs).glob("*"), reverse=True):
         submission = read_submission(record)
         if submission.job:
-            yield Launch(submission.job, record, bool(submission.in_allocation))
+            yield Launch(submission.job, record, submission.in_allocation)
         elif not submission.is_known and was_started(record):
             yield Launch(record.name, record, in_allocation=False)
 

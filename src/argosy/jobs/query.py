@@ -275,9 +275,9 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     own = number if "_" in job or "ArrayTaskId" in facts else ""
     runs = _runs_of(record, job, own)
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    end = _find_end(job, own, facts, record, output)
-    is_waiting, has_failed = end.kind == WAITING, bool(end.code)
     last = last_run(runs)
+    end = _find_end(own or job, facts, last, record, output)
+    is_waiting, has_failed = end.kind == WAITING, bool(end.code)
     return JobFacts(
         id=job,
         state=end.state,
@@ -337,15 +337,14 @@ class _End(msgspec.Struct, frozen=True):
     """The rank that failed first."""
 
 
-def _find_end(job: str, own: str, facts: dict[str, str], record: Path | None, output: str) -> _End:
+def _find_end(job: str, facts: dict[str, str], last: Run | None, record: Path | None, output: str) -> _End:
     """Find out the state of a job by Slurm, else by its record, and how it failed by the end of its output."""
-    last = last_run(_runs_of(record, job, own))
     state = facts.get("JobState") or _recorded_state(record, job, last, output)
     kind, _ = describe_state(state)
     tail = read_tail(output, LAST_BYTES) if kind == ENDED and state != "COMPLETED" else ""
     true = true_state(state, tail)
     code = _exit_code(facts, last, state, true) if kind == ENDED else 0
-    first = _find_first(state, tail, record, own or job) if code else None
+    first = _find_first(state, tail, record, job) if code else None
     return _End(state, kind, true, code, first)
 
 

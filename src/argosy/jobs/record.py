@@ -32,6 +32,9 @@ from argosy.slurm.queries import base_number, has_task
 SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", "command-line.sh"
 """Files of a record: the submission of a job, its plan, its script, and the command line that launched it."""
 
+ATTACH = "attach.sh"
+"""File of a record: the script that runs another command in the container of the job."""
+
 ENDS = "ends"
 """File of a record to which the script adds a line at the end of each run (``note_end``)."""
 
@@ -64,6 +67,14 @@ def new_record_folder(session: Session) -> Path:
     """
     name = f"{dt.datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{os.urandom(2).hex()}"
     return session.paths.runs / name
+
+
+def time_of_record(record: Path) -> dt.datetime | None:
+    """Return the time in the name of a record; None if the name has another form."""
+    try:
+        return dt.datetime.strptime(record.name[: len("20260102-030405")], "%Y%m%d-%H%M%S").astimezone()
+    except ValueError:
+        return None
 
 
 def make_private_folder(folder: Path) -> None:
@@ -101,8 +112,8 @@ class Submission(msgspec.Struct, frozen=True):
     """Name of the site, and the name or the absolute path of its profile."""
     time: str = ""
     """Time of submission in ISO 8601."""
-    in_allocation: bool | str = False
-    """Whether it ran as steps of an existing allocation; earlier versions wrote ``yes`` or an empty text."""
+    in_allocation: bool = False
+    """Whether it ran as steps of an existing allocation."""
     ssh: str = ""
     there: str = ""
     """Login node, and the folder of the record there, for a job submitted by ssh."""
@@ -111,11 +122,6 @@ class Submission(msgspec.Struct, frozen=True):
     def is_known(self) -> bool:
         """Whether the record has a submission that can be read."""
         return self != Submission()
-
-    @property
-    def profile_or_site(self) -> str:
-        """The profile that the job was planned with; old records only have the name of its site."""
-        return self.profile or self.site
 
 
 def new_submission(host: Host, *, site: str, profile: str, output: str) -> Submission:
@@ -211,7 +217,7 @@ class Run(msgspec.Struct, frozen=True):
     ended: int = 0
     """Seconds since 1970; 0 if not recorded."""
     task: str = ""
-    """Number of a task of an array, for example ``7_2``; empty for another job, and in records of earlier versions."""
+    """Number of a task of an array, for example ``7_2``; empty for another job."""
 
     @property
     def name(self) -> str:
@@ -230,12 +236,12 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
 
 
 def _read_run(line: str) -> Run | None:
-    """Read the line of a run; earlier versions recorded neither times nor the task."""
-    row = line.split()
-    if len(row) < 4 or not row[2].isdecimal():  # noqa: PLR2004
-        return None
-    begun, ended, task = (*row[4:7], "", "", "")[:3]
-    return Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], parse_int(begun), parse_int(ended), task)
+    match line.split():
+        case [job, restart, code, nodes, begun, ended, *task] if code.isdecimal():  # only an array has tasks
+            return Run(
+                job, parse_int(restart), parse_int(code), nodes, parse_int(begun), parse_int(ended), "".join(task)
+            )
+    return None
 
 
 def last_run(runs: Sequence[Run]) -> Run | None:

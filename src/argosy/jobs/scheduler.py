@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from argosy.core.errors import CheckFailed, ToolMissing, Unreachable
+from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, Unreachable
 from argosy.core.process import Command, Reply
 from argosy.core.session import Session
+from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
 from argosy.slurm.queries import (
     JobRow,
@@ -17,13 +20,11 @@ from argosy.slurm.queries import (
     plan_squeue,
     sort_tasks,
 )
-from argosy.slurm.states import choose_task
 
 
 def list_jobs(session: Session, *, ended: bool = False) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run; with `ended`, also those that ended and that Slurm still knows."""
-    command = plan_squeue(session.host.person.name, ended=ended)
-    return sort_tasks(parse_squeue(ask_slurm(session, command, doing="asking for your jobs")))
+    return sort_tasks(parse_squeue(ask_slurm(session, plan_squeue(ended=ended), doing="asking for your jobs")))
 
 
 def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
@@ -38,17 +39,6 @@ def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
         except (CheckFailed, Unreachable) as error:
             problem = error.what
         yield rows, problem
-
-
-def ask_job(session: Session, job: str) -> dict[str, str]:
-    """Return the scheduler's facts about a job, or about the main task of an array; empty for an unknown job.
-
-    Raises
-    ------
-    CheckFailed
-        If the controller does not answer.
-    """
-    return choose_task(ask_tasks(session, job))
 
 
 def ask_tasks(session: Session, job: str) -> tuple[dict[str, str], ...]:
@@ -81,3 +71,30 @@ def ask_accounting(session: Session, job: str) -> dict[str, str]:
     except ToolMissing:
         return {}
     return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
+
+
+NO_ACCOUNTING = re.compile(r"^AccountingStorageType *= *(\(null\)|accounting_storage/none) *$", re.MULTILINE)
+"""Line of ``scontrol show config`` on a cluster whose sacct answers ``Slurm accounting storage is disabled``."""
+
+WITHOUT = (
+    "sacct does not work on this cluster, which keeps no accounting: use 'scontrol show job {job}' in the first "
+    "minutes after the end, or read the log"
+)
+
+
+def advise_without_accounting(session: Session, text: str, job: str, record: str) -> str:
+    """Return the replacement for a text about a job that recommends sacct; empty if sacct works, or that is unknown.
+
+    Parameters
+    ----------
+    record
+        Folder of the job's record, which names the cluster of a job submitted by ssh; empty without a record.
+    """
+    if not re.search(r"\bsacct\b", text):
+        return ""
+    try:
+        there = session_of(session, Path(record)) if record else session
+        reply = run_slurm(there, Command(("scontrol", "show", "config")))
+    except ArgosyError:
+        return ""
+    return WITHOUT.format(job=job) if NO_ACCOUNTING.search(reply.stdout) else ""

@@ -13,8 +13,8 @@ from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import Launch, list_launches
 from argosy.jobs.record import SCRIPT, read_plan, read_submission
-from argosy.slurm.calls import ask_slurm
-from argosy.slurm.queries import JobRow, base_number, parse_squeue, plan_squeue
+from argosy.jobs.scheduler import list_jobs
+from argosy.slurm.queries import JobRow, base_number
 from argosy.slurm.states import ENDED, describe_state
 
 AFTER_END = frozenset({"afterany", "afterok", "afternotok"})
@@ -33,11 +33,6 @@ def refuse_shared_checkpoint(plan: LaunchPlan, session: Session, *, ssh: str = "
         Its runner reaches the cluster.
     ssh
         Destination of a submission by ssh; empty for the Slurm of this machine.
-
-    Raises
-    ------
-    UsageError
-        If there is such a job.
     """
     own = find_checkpoint(plan.script)
     if not own:
@@ -49,7 +44,7 @@ def refuse_shared_checkpoint(plan: LaunchPlan, session: Session, *, ssh: str = "
     if not others:
         return
     try:
-        rows = parse_squeue(ask_slurm(session, plan_squeue(), doing="asking for your jobs"))
+        rows = list_jobs(session)
     except ArgosyError:  # sbatch will report it
         return
     alive = {base_number(row.id): row for row in rows if describe_state(row.state)[0] != ENDED}

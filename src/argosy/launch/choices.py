@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
+from argosy.images.libraries import NO_LIBRARY, NONE, USE_MPICH, advise_base, describe_unfit_mpi
 from argosy.jobs.launch_plan import JobShape
 from argosy.launch.context import LaunchContext
-from argosy.launch.image_checks import adds_packages
+from argosy.launch.image_checks import FRAMEWORKS, TORCH_RANKS, adds_packages
 from argosy.launch.launchers.launcher import (
     MPIEXEC,
     choose_launcher,
@@ -19,10 +22,16 @@ from argosy.launch.launchers.launcher import (
     refuse_starter_program,
     refuse_without_package,
     refuse_without_slurm,
+    suggest_mpirun,
 )
-from argosy.launch.model import LaunchRequest, as_pattern, file_name, job_name
-from argosy.launch.mpi_choice import doubt_mpi, launcher_of_mpi
-from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
+from argosy.launch.model import LaunchRequest, ProgramImports, as_pattern, file_name, job_name
+from argosy.launch.option_checks import (
+    NEEDS_MPI,
+    check_launcher_options,
+    choose_container_per,
+    is_per_node,
+    refuse_label,
+)
 from argosy.launch.request import with_sources
 from argosy.launch.shape import choose_masks, plan_binding, plan_job_threads, plan_local_threads
 from argosy.launch.site_settings import (
@@ -121,7 +130,9 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
     why_options = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
         *plan_binding(target.shape, target.site, launcher.value),
-        *_doubt_job(context),
+        *_warn_of_tcp(context),
+        *_warn_of_threads(context),
+        *_warn_of_own_folder(context),
     )
     settings = _settings_of_site(context, launcher.value)
     threads = plan_job_threads(target.site, target.shape)
@@ -168,14 +179,9 @@ def _choose_start(
     """
     request, container = context.request, context.container
     each = choose_container_per(request, container, settings.srun, launcher, context.target.shape.ranks_per_node)
-    why_mpi = (*_explain_mpi(request, context.target.site, mpi), *doubt_mpi(context, mpi, settings))
+    why_mpi = (*_explain_mpi(request, context.target.site, mpi), *_doubt_mpi(context, mpi, settings))
     why = (each, *why_mpi) if each else why_mpi
     return (find_python(request.command, container.entry.image) if is_per_node(why) else ""), why
-
-
-def _doubt_job(context: LaunchContext) -> tuple[Choice, ...]:
-    """Return the choices of a job that work, but are probably slow or fail on some nodes."""
-    return (*_warn_of_tcp(context), *_warn_of_threads(context), *_warn_of_own_folder(context))
 
 
 def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
@@ -217,7 +223,7 @@ def _choose_launcher(context: LaunchContext) -> Choice:
     launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
     if context.target.is_job and not (request.launcher or request.resources.ranks):
         refuse_starter_program(request.command)
-    launcher = launcher_of_mpi(launcher_at_site(launcher, context.target.site), context)
+    launcher = _launcher_of_mpi(launcher_at_site(launcher, context.target.site), context)
     if not adds_packages(request.container):
         refuse_without_package(launcher.value, image, needs_torch=request.needs_torch)
     return launcher
@@ -250,3 +256,87 @@ def _output_file(options: JobOptions, name: str, host: Host) -> str:
     # Slurm gives each task a number of its own when it starts; without Slurm, nobody can tell which task has it.
     number = "%A_%a" if options.array else "%j"
     return str(Path(as_pattern(folder), f"{file_name(name)}-{number}.out"))
+
+
+OVER_TORCH = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
+"""Packages that connect their ranks by torch.distributed."""
+
+
+def _launcher_of_mpi(choice: Choice, context: LaunchContext) -> Choice:
+    """Return the launcher of a launch: ``mpi`` if its program imports mpi4py, else this choice, with a note if needed.
+
+    Raises
+    ------
+    UsageError
+        If the program imports mpi4py, and several ranks of it were requested on this machine, without Slurm.
+    """
+    request, shape = context.request, context.target.shape
+    # Options of torchrun choose it, and the programs of Argosy's benchmarks do not use MPI.
+    is_chosen = request.launcher or request.launcher_arguments or request.elastic
+    if is_chosen or shape.ranks == 1 or request.needs_torch or request.independent_ranks:
+        return choice
+    module = _imported(context)
+    if not module:
+        return _noted(choice, context)
+    program = context.program
+    if _uses_torch(program):
+        why = (
+            f"{program.name} uses torch.distributed and imports {module}, for which each rank is rank 0 of 1; "
+            f"if MPI connects the ranks, {_way(context)}"
+        )
+        return replace(choice, why=why, mark=Mark.DOUBTFUL)
+    if not context.target.is_job:
+        raise UsageError(
+            f"each of the {shape.ranks} ranks would run the whole program alone, without MPI",
+            evidence=f"{program.name} imports {module}, and the mpi launcher needs Slurm",
+            hint=f"use the image's mpirun: {suggest_mpirun(request.command, shape.ranks)}; "
+            "or --launcher none for independent ranks",
+        )
+    return Choice(ChoiceKey.LAUNCHER, "mpi", f"{program.name} imports {module}", "program")
+
+
+def _imported(context: LaunchContext) -> str:
+    """Return the package of MPI that the program imports, unless the image certainly lacks it."""
+    image = context.container.entry.image
+    known = image.complete and not adds_packages(context.request.container)
+    found = (name for name in NEEDS_MPI if name in context.program.packages)
+    return next((name for name in found if name in image.packages or not known), "")
+
+
+def _noted(choice: Choice, context: LaunchContext) -> Choice:
+    """Return the choice with a note if the image has a package of MPI, and the program may be one that uses it."""
+    name = next((name for name in NEEDS_MPI if name in context.container.entry.image.packages), "")
+    if not name or context.program.packages & FRAMEWORKS:
+        return choice
+    why = f"{choice.why}; the image has {name}: if the program uses MPI, {_way(context)}"
+    return replace(choice, why=why, mark=Mark.DOUBTFUL)
+
+
+def _way(context: LaunchContext) -> str:
+    """Return how to start the program by MPI."""
+    if context.target.is_job:
+        return "add --launcher mpi"
+    return f"use {suggest_mpirun(context.request.command, context.target.shape.ranks)}"
+
+
+def _uses_torch(program: ProgramImports) -> bool:
+    """Return whether the program connects its ranks by torch.distributed."""
+    is_named = any(f"{module}.".startswith(f"{TORCH_RANKS}.") for module in program.modules)
+    return is_named or bool(program.packages & OVER_TORCH)
+
+
+def _doubt_mpi(context: LaunchContext, how: str, settings: SiteSettings) -> Iterator[Choice]:
+    """Yield a doubtful choice if the MPI of the image does not fit the site, or is missing.
+
+    Parameters
+    ----------
+    how
+        The value of ``srun --mpi``, or ``mpiexec``; empty if the ranks use no MPI.
+    """
+    image, site = context.container.entry.image, context.target.site
+    if how and (unfit := describe_unfit_mpi(image.mpi, how, site.name)):
+        yield Choice("MPI", "Open MPI", f"{unfit}; {USE_MPICH}", "image", mark=Mark.DOUBTFUL)
+    # A site may bind its own MPI; then the image needs none.
+    is_bound = any("mpi" in f"{bind.source}{bind.target}".lower() for bind in settings.binds)
+    if how and image.mpi == NONE and "mpi4py" in image.packages and not is_bound:
+        yield Choice("MPI", "none", f"{NO_LIBRARY}; {advise_base(how)}", "image", mark=Mark.DOUBTFUL)

@@ -1,4 +1,4 @@
-"""Choose where a job runs: mode and partition, and refuse what jobs cannot have there; pure."""
+"""Choose where a job runs, with the defaults of user and site, and refuse what jobs cannot have there; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.host.gpus import VENDOR_MODES
 from argosy.jobs.launch_plan import JobShape
-from argosy.launch.job_defaults import with_default_gpus, with_site_defaults, with_user_defaults
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm, suggest_mpirun
 from argosy.launch.model import LaunchRequest, ProgramImports, ResourceRequest
 from argosy.launch.option_checks import list_unqueued
@@ -24,14 +23,16 @@ from argosy.launch.shape import (
     choose_local_shape,
     without_core_map,
 )
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
-from argosy.sites.job_settings import at_gpu_type, at_partition, evident_choice
+from argosy.sites.job_settings import at_gpu_type, at_partition, evident_choice, gpus_of
 from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import PartitionNeeds, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
-from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
+from argosy.slurm.times import describe_short_time
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):
@@ -72,6 +73,9 @@ class LaunchContext(msgspec.Struct, frozen=True):
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     """Choose the partition of a launch, its shape there, and the options of its job.
 
+    The user's options limit the partition, the partition decides the GPUs of a node, and the shape decides the memory.
+    A launch in an allocation has the options of the allocation instead of defaults.
+
     Parameters
     ----------
     request, site
@@ -104,9 +108,9 @@ def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> Laun
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     asked, why_asked = request.options, tuple[Choice, ...]()
     if not request.in_allocation:
-        asked, why_asked = with_user_defaults(request.options, host)
+        asked, why_asked = _with_user_defaults(request.options, host)
     refuse_invalid_options(asked, request.extra, request.given)
-    resources, why_gpus = with_default_gpus(request, site, asked)
+    resources, why_gpus = _with_default_gpus(request, site, asked)
     needs = _needs_of(resources, asked)
     partition, why_partition = choose_partition(site, asked.partition, needs)
     job_site = _site_of_job(request, site, partition, needs, host)
@@ -143,7 +147,15 @@ def _site_of_job(
     request: LaunchRequest, site: Site, partition: Partition | None, needs: PartitionNeeds, host: Host
 ) -> Site:
     """Return the site with the nodes of the partition, the type of GPU, or the part of a node that the job has."""
-    job_site = _site_at_partition(site, partition, needs.nodes, needs.gpus_per_node)
+    job_site = at_partition(site, partition)
+    all_gpus = job_site.node.gpus
+    if job_site.slurm.several_nodes_whole and needs.nodes > 1 and needs.gpus_per_node not in {0, all_gpus}:
+        raise SiteError(
+            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
+            evidence=f"{needs.nodes} nodes with {needs.gpus_per_node} GPUs each were requested",
+            hint=f"use --gpus-per-node {all_gpus}, or one node",
+            key="slurm.several_nodes_whole",
+        )
     job_site = at_gpu_type(job_site, request.gpu_type)
     if request.in_allocation:
         return without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
@@ -164,10 +176,88 @@ def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> Launc
         why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)
         options = replace(target.options, exclusive=True)
         target = replace(target, options=options, whole_nodes=True)
-    options, why_site = with_site_defaults(
+    options, why_site = _with_site_defaults(
         target.options, site, shape, partition=target.partition, whole_nodes=target.whole_nodes
     )
     return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_asked, *why_site))
+
+
+def _with_user_defaults(options: JobOptions, host: Host) -> tuple[JobOptions, tuple[Choice, ...]]:
+    """Fill the options that were not given from the user's SBATCH_* variables; list those that plans do not apply."""
+    by_user = choose_defaults(options, host.environment)
+    options = replace(options, **by_user)  # type: ignore[arg-type]  # text fields only
+    rows = [
+        Choice(option_name(name), value, f"your default, {USER_DEFAULTS[name]}", "environment")
+        for name, value in by_user.items()
+    ]
+    if short := describe_short_time(options.time):
+        rows.append(Choice("--time", options.time, short, "option", mark=Mark.DOUBTFUL))
+    why = "argosy launch does not read it: use an option, or --sbatch-arg"
+    unread = unread_defaults(host.environment)
+    rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
+    return options, tuple(rows)
+
+
+def _with_default_gpus(request: LaunchRequest, site: Site, options: JobOptions) -> tuple[ResourceRequest, str]:
+    """Return the requested resources with the GPUs of the nodes, and why, if no option is about GPUs.
+
+    ``--gpu none`` requests a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
+
+    Parameters
+    ----------
+    site
+        The site in the mode of the job.
+    options
+        The options of the job, with the defaults of the user.
+    """
+    resources = request.resources
+    is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
+    if resources.gpus or resources.gpus_per_node or is_allocated:
+        return resources, ""
+    if request.container.gpu is GpuMode.NONE:
+        return resources, "--gpu none: the job requests no GPUs"
+    if not gpus_of(site, site.partition(options.partition)):
+        return resources, ""
+    gpus, why = _gpus_of_nodes(resources, site, options)
+    return replace(resources, gpus_per_node=gpus), f"{why}; for a job without GPUs: --gpu none"
+
+
+def _gpus_of_nodes(resources: ResourceRequest, site: Site, options: JobOptions) -> tuple[int, str]:
+    """Return the GPUs of each node: all with ``--nodes`` or on whole nodes, else one per rank, which costs less."""
+    of_node = gpus_of(site, site.partition(options.partition))
+    if resources.nodes:
+        return of_node, "all GPUs of each node, because nodes were requested"
+    # The partition depends on the number of GPUs, too: the one for a single GPU shows whether jobs get whole nodes.
+    needs = PartitionNeeds(1, 1, options.time, exclusive=options.exclusive)
+    partition, _ = choose_partition(site, options.partition, needs)
+    if is_whole(site, partition, needs):
+        return gpus_of(site, partition), "all GPUs of the node, because jobs get whole nodes there"
+    needed = -(-max(1, resources.ranks) // site.node.devices_per_gpu)
+    return min(of_node, needed), "one for each rank, because no number was given"
+
+
+def _with_site_defaults(
+    options: JobOptions, site: Site, shape: JobShape, *, partition: str, whole_nodes: bool
+) -> tuple[JobOptions, tuple[Choice, ...]]:
+    """Add the chosen partition, and the profile's memory if the user did not request any.
+
+    Parameters
+    ----------
+    options
+        The options of the job, with the defaults of the user.
+    site
+        The site in the mode and partition of the job.
+    whole_nodes
+        Whether the job gets whole nodes: the memory of a node is not a default for a part of it.
+    """
+    options = replace(options, partition=options.partition or partition)
+    key = "mem_per_gpu" if shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
+    value = getattr(site.slurm, key)
+    if not value or options.mem or options.mem_per_gpu or (key == "mem" and not whole_nodes):
+        return options, ()
+    why = "none was requested; the site's default"
+    row = evident_choice(site, site.slurm, option_name(key), value, field=key, why=why)
+    return replace(options, **{key: value}), (row,)
 
 
 def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_default: bool) -> tuple[Choice, ...]:
@@ -194,19 +284,6 @@ def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_defaul
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
 
 
-def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
-    job_site = at_partition(site, partition)
-    all_gpus = job_site.node.gpus
-    if job_site.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
-        raise SiteError(
-            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
-            evidence=f"{nodes} nodes with {gpus} GPUs each were requested",
-            hint=f"use --gpus-per-node {all_gpus}, or one node",
-            key="slurm.several_nodes_whole",
-        )
-    return job_site
-
-
 def _with_ranks_of_launcher(resources: ResourceRequest, launcher: str) -> ResourceRequest:
     return one_rank_per_node(resources) if launcher in ONE_PER_NODE else resources
 
@@ -230,13 +307,7 @@ def one_rank_per_node(resources: ResourceRequest) -> ResourceRequest:
 
 
 def _refuse_reserved_cores(shape: JobShape, site: Site) -> None:
-    """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job.
-
-    Raises
-    ------
-    UsageError
-        If the profile contains the reserved cores of a node, and the ranks need more than the others.
-    """
+    """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job."""
     cores, usable = site.node.cores, len(usable_cores(site.node))
     ranks, asked = shape.ranks_per_node, shape.ranks_per_node * shape.cpus_per_rank
     if usable == cores or asked <= usable:
@@ -252,13 +323,7 @@ def _refuse_reserved_cores(shape: JobShape, site: Site) -> None:
 
 
 def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
-    """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
-
-    Raises
-    ------
-    UsageError
-        If the profile contains the memory of a node, and it is less.
-    """
+    """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it."""
     available, gpus = site.node.memory_mb, max(1, shape.gpus_per_node)
     for option, asked, times in (("--mem", options.mem, 1), ("--mem-per-gpu", options.mem_per_gpu, gpus)):
         if available and asked and parse_megabytes(asked) * times > available:
@@ -273,13 +338,7 @@ def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
 
 
 def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
-    """Refuse GPUs of another vendor than those of the site: each node would stop the job.
-
-    Raises
-    ------
-    UsageError
-        If the mode is for the GPUs of another vendor.
-    """
+    """Refuse GPUs of another vendor than those of the site: each node would stop the job."""
     vendor = next((name for name, mode in VENDOR_MODES.items() if mode is asked), "")
     if vendor and site.node.gpu_vendor not in {"", vendor}:
         raise UsageError(

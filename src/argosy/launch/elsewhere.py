@@ -203,13 +203,7 @@ def must_be_file(reference: str, site: Site) -> UsageError:
 
 
 def refuse_unpacked_elsewhere(container: ContainerPlan, site: Site) -> None:
-    """Refuse a runtime that starts unpacked images: this machine cannot unpack an image file for the site.
-
-    Raises
-    ------
-    UsageError
-        If the runtime needs the image unpacked.
-    """
+    """Refuse a runtime that starts unpacked images: this machine cannot unpack an image file for the site."""
     runtime, image = container.runtime, container.entry.image
     if runtime.traits.unpacks and image.kind in {ImageKind.SIF, ImageKind.SQUASHFS}:
         raise UsageError(

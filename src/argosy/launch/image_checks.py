@@ -74,13 +74,7 @@ CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
 
 
 def refuse_missing_import(request: LaunchRequest, container: ContainerPlan, cwd: str) -> None:
-    """Refuse a program that imports a framework that the image certainly lacks.
-
-    Raises
-    ------
-    CheckFailed
-        If the image does not contain a framework that the program imports.
-    """
+    """Refuse a program that imports a framework that the image certainly lacks."""
     missing, image = _find_missing_import(request, container, cwd), container.entry.image
     if missing:
         count = len(image.packages)

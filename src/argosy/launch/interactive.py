@@ -17,6 +17,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import (
+    ATTACH,
     SUBMITTED,
     Submission,
     discard_record,
@@ -30,7 +31,6 @@ from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile

@@ -78,11 +78,6 @@ def refuse_options(
         Option -> hint.
     advise
         Returns a better hint than those, or nothing.
-
-    Raises
-    ------
-    UsageError
-        Names the first such option.
     """
     for name in given:
         if name in instead and name not in request.given:
@@ -91,13 +86,7 @@ def refuse_options(
 
 
 def refuse_with_ssh(ssh: str, **flags: bool) -> None:
-    """Refuse the options that need Argosy on the other machine, each with its alternative.
-
-    Raises
-    ------
-    UsageError
-        Names the first such option.
-    """
+    """Refuse the options that need Argosy on the other machine, each with its alternative."""
     for name in (name for name, given in flags.items() if given):
         raise UsageError(
             f"{option_name(name)} cannot be used with --ssh",
@@ -153,11 +142,6 @@ def refuse_label(request: LaunchRequest, launcher: str, *, copies: int = 1) -> N
     ----------
     copies
         Number of copies that the script itself starts.
-
-    Raises
-    ------
-    UsageError
-        If one of the two applies.
     """
     if request.label and request.logs:
         raise UsageError(

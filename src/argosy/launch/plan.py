@@ -14,13 +14,11 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts
 from argosy.launch.context import LaunchContext
 from argosy.launch.launchers.launcher import Counts, LauncherCommand, LauncherSpec, find_launcher
-from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.facts import ScriptFacts, SlurmFacts
 from argosy.launch.script.head import inherited_names
-from argosy.launch.script.local import render_script
-from argosy.launch.script.node_command import node_check
+from argosy.launch.script.node_command import node_check, render_attach
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
-from argosy.launch.script.slurm import directives, render_slurm_script
+from argosy.launch.script.render import directives, render_local_script, render_slurm_script
 from argosy.launch.shape import bound_cores, choose_masks, planned_threads
 from argosy.launch.site_settings import advised_against, replaced_by_user, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
@@ -53,10 +51,8 @@ def plan_launch(context: LaunchContext) -> LaunchPlan:
         If there is no command or no such launcher, the command line is too long, or the launcher, the runtime or the
         site does not support the request.
     """
-    return plan_job(context) if context.target.is_job else _plan_local(context)
-
-
-def _plan_local(context: LaunchContext) -> LaunchPlan:
+    if context.target.is_job:
+        return plan_job(context)
     facts = choose_local_facts(context)
     return _base_plan(facts, script=_local_script(facts), submit=("sh", "{script}"))
 
@@ -94,7 +90,7 @@ def _local_script(facts: LaunchFacts) -> str:
     )
     started = find_launcher(facts.launcher).plan(spec)
     refuse_too_long(facts.container, started.command, facts.context.host.environment)
-    return render_script(_script_facts(facts, facts.container, started))
+    return render_local_script(_script_facts(facts, facts.container, started))
 
 
 def _script_facts(facts: LaunchFacts, container: ContainerPlan, started: LauncherCommand) -> ScriptFacts:
@@ -164,17 +160,12 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     return SlurmFacts(
         script=_script_facts(facts, container, started),
         site=facts.site,
+        request=request,
         options=facts.options,
-        extra=request.extra,
         masks=masks,
         mpi=facts.mpi,
         site_settings=facts.site_settings,
-        label=request.label,
-        gpu_type=request.gpu_type,
         least_nodes=least,
-        stage_to=request.stage_to,
-        smoke=request.smoke,
-        independent_ranks=request.independent_ranks,
         record=record,
         resume=resume,
     )
@@ -194,11 +185,6 @@ def refuse_too_long(container: ContainerPlan, command: tuple[Word, ...], environ
     ----------
     environment
         The caller's variables, which the job inherits.
-
-    Raises
-    ------
-    UsageError
-        If a size is above its limit.
     """
     words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)

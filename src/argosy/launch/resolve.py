@@ -183,13 +183,7 @@ def _check_program(
 
 
 def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
-    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job.
-
-    Raises
-    ------
-    UsageError
-        If the request has no command.
-    """
+    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job."""
     if any(request.command[:1]):
         return
     is_name = not Path(request.image).suffix and "/" not in request.image
@@ -228,7 +222,7 @@ def _resolve_job(
     job_host = _at_nodes(site, job_host, wanted.runtime)
     dry = purpose is Purpose.SHOW
     job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=request.command, dry=dry)
-    return job_host, _checked_torch(request, container, site, job_host, session, purpose)
+    return job_host, check_torch_build(request, container, site, _vendor_of(job_host), session, purpose)
 
 
 def _assume_job(
@@ -256,7 +250,7 @@ def _assume_job(
     else:
         container = assume_container(request, wanted, site, job_host, purpose, remote_image=remote_image)
     refuse_unpacked_elsewhere(container, site)
-    return job_host, _checked_torch(request, container, site, job_host, session, Purpose.SHOW)
+    return job_host, check_torch_build(request, container, site, _vendor_of(job_host), session, Purpose.SHOW)
 
 
 def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
@@ -265,18 +259,9 @@ def _container_request(request: LaunchRequest, site: Site, record: str) -> Conta
     return _with_written_folders(asked, request.logs, record)
 
 
-def _checked_torch(
-    request: LaunchRequest,
-    container: ContainerPlan,
-    site: Site,
-    job_host: Host,
-    session: Session,
-    purpose: Purpose,
-) -> ContainerPlan:
-    """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
-    if not job_host.gpus:
-        return container
-    return check_torch_build(request, container, site, job_host.gpus[0].vendor, session, purpose)
+def _vendor_of(host: Host) -> str:
+    """Return the vendor of the GPUs of a machine; empty without GPUs."""
+    return host.gpus[0].vendor if host.gpus else ""
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -334,11 +319,6 @@ def _without_gpus(request: LaunchRequest, target: LaunchTarget) -> LaunchRequest
     return replace(request, container=replace(request.container, gpu=GpuMode.NONE))
 
 
-def _has_unknown_gpus(site: Site) -> bool:
-    """Return whether the nodes have GPUs, but the profile does not contain their number."""
-    return bool(site.node.gpu_vendor) and not site.node.gpus
-
-
 def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host) -> Host:
     """Return this machine with the GPUs that the job has on each node.
 
@@ -357,7 +337,8 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
             hint=f"add --gpus-per-node {site.node.gpus or 1}; or --gpu none for a job without GPUs",
             key="runtime.gpu",
         )
-    if not gpus and _has_unknown_gpus(site) and request.container.gpu is GpuMode.AUTO:
+    has_unknown_number = site.node.gpu_vendor and not site.node.gpus
+    if not gpus and has_unknown_number and request.container.gpu is GpuMode.AUTO:
         raise UsageError(
             f"the job does not request GPUs, but the nodes of {site.name} have GPUs",
             evidence="its profile does not say how many GPUs a node has",

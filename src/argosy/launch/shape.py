@@ -57,13 +57,7 @@ def choose_job_shape(
 
 
 def refuse_impossible_numbers(resources: ResourceRequest) -> None:
-    """Refuse numbers of a job that are negative, contradict each other, or cannot be divided by the nodes.
-
-    Raises
-    ------
-    UsageError
-        If there is such a number.
-    """
+    """Refuse numbers of a job that are negative, contradict each other, or cannot be divided by the nodes."""
     _refuse_negative(resources)
     nodes = resources.nodes or 1
     if resources.gpus and resources.gpus_per_node and resources.gpus != resources.gpus_per_node * nodes:

@@ -75,13 +75,7 @@ def plan_site_settings(
 
 
 def refuse_missing_options(options: JobOptions, site: Site, facts: Facts) -> None:
-    """Refuse a job that lacks an option which the site requires, and which the profile does not add to such a job.
-
-    Raises
-    ------
-    SiteError
-        If an option is missing.
-    """
+    """Refuse a job that lacks an option which the site requires, and which the profile does not add to such a job."""
     added = {
         option.word.partition("=")[0]
         for option in site.options
@@ -238,11 +232,6 @@ def refuse_launch(container: ContainerPlan, settings: SiteSettings, site: Site, 
     ----------
     mpi
         As `choose_mpi` returns it.
-
-    Raises
-    ------
-    SiteError
-        If the runtime does not support the launcher, or a setting of the site.
     """
     runtime, hint = container.runtime, "select another runtime with --runtime"
     if mpi and not runtime.traits.host_mpi:

@@ -25,6 +25,7 @@ from argosy.jobs.first_failure import RankEnd, find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
+    ATTACH,
     COMMAND_LINE,
     END,
     PLAN,
@@ -46,7 +47,6 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import missing_paths, note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
@@ -108,7 +108,8 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
             job = session.host.environment["SLURM_JOB_ID"]
             write_submission(folder, replace(submission, job=job, in_allocation=True))
         else:
-            _write_process(folder)
+            # By the process of a run on this machine, `argosy top` finds its ranks.
+            write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
     command = Command(("bash" if plan.is_job else "sh", str(folder / SCRIPT)), env=dict(session.host.environment))
     code, first = _run_script(command, session, reads_errors=plan.is_job or bool(plan.logs))
     if first and plan.is_job:  # srun's own code is the highest of all ranks, often the 143 of a rank that it ended
@@ -256,8 +257,11 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
         make_private_folder(folder)
         script = folder / SCRIPT
         write_text(script, plan.script)
-        write_text(folder / PLAN, _render_record(plan))
-        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
+        facts = asdict(replace(plan, script="", attach="", versions=dict(plan.versions)))  # files of their own
+        write_text(folder / PLAN, json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        # Calls from Python have no command line.
+        typed = f"cd {quote(session.host.cwd)} && {join(session.typed)}\n" if session.typed else ""
+        texts = {ATTACH: plan.attach, COMMAND_LINE: typed}
         if plan.is_job:
             texts |= {
                 END_FILE: render_end(plan.cores, gpus=plan.shape.gpus_per_node),
@@ -268,24 +272,6 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
             if text:
                 write_text(folder / name, text)
     return script
-
-
-def _render_command_line(typed: tuple[str, ...], cwd: str) -> str:
-    """Render the command line that the user typed, with its folder; empty for calls from Python."""
-    return f"cd {quote(cwd)} && {join(typed)}\n" if typed else ""
-
-
-def _render_record(plan: LaunchPlan) -> str:
-    """Render the plan as JSON; the script is a file of its own."""
-    return (
-        json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
-        + "\n"
-    )
-
-
-def _write_process(folder: Path) -> None:
-    """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
-    write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
 
 
 def make_output_folders(plan: LaunchPlan, user: str) -> None:

@@ -27,12 +27,11 @@ from argosy.images.open import OpenedImage
 from argosy.images.remote import find_remote_image, open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import SCRIPT, discard_record, new_record_folder, new_submission, record_job
+from argosy.jobs.record import ATTACH, SCRIPT, discard_record, new_record_folder, new_submission, record_job
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
 from argosy.launch.submit import Launched, launch, output_folders, write_record
 from argosy.recipes.option_row import PROJECT_FILE

@@ -61,11 +61,6 @@ def refuse_invalid_options(
     ----------
     given
         Values that come from a file or a variable, with their source: the error names it.
-
-    Raises
-    ------
-    UsageError
-        If a value is not valid.
     """
     if options.mem and options.mem_per_gpu:
         raise UsageError(
@@ -115,11 +110,6 @@ def refuse_invalid_mpi(value: str, source: str) -> None:
     ----------
     source
         File and line, or variable, that sets the value; empty for the command line.
-
-    Raises
-    ------
-    UsageError
-        If it is not one of them.
     """
     known = "pmix, pmi2, cray_shasta"
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", value):

@@ -70,16 +70,15 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 """The name is last, because it may contain a bar."""
 
 
-def plan_squeue(user: str = "", *, ended: bool = False) -> Argv:
-    """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it.
+def plan_squeue(*, ended: bool = False) -> Argv:
+    """Return the command that lists the waiting and running jobs of the user who starts it.
 
     With `ended`, jobs that ended in the last minutes are listed, too.
 
     Without ``--all``, squeue omits jobs in hidden partitions, and in those that the user may not use (squeue(1)).
     """
     states = ("--states=all",) if ended else ()
-    whose = ("--user", user) if user else ("--me",)
-    return ("squeue", "--all", "--noheader", *states, "--format", SQUEUE_FORMAT, *whose)
+    return ("squeue", "--all", "--noheader", *states, "--format", SQUEUE_FORMAT, "--me")
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:

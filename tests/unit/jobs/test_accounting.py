@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.process import FakeRunner, Reply
-from argosy.jobs.accounting import advise_without_accounting
+from argosy.jobs.scheduler import advise_without_accounting
 from tests.unit.machines import make_host, make_session
 
 OFF = "AccountingStorageType   = (null)\nJobAcctGatherType       = jobacct_gather/linux\n"

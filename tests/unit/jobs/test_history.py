@@ -75,7 +75,7 @@ def test_values_that_slurm_does_not_know_are_not_shown(state: Path, monkeypatch:
 
 def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:
     record(state, "1", "1 0 0 n[1-2] 1000 4725\n")
-    record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4]\n")
+    record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4] 0 1060\n")
     record(state, "3")
     assert [" ".join(line.split()) for line in ask("--past", "5").output.splitlines()] == [
         "3 train lab 2026-01-03T08:00:00 no end was recorded",
@@ -135,7 +135,7 @@ def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
 
 
 def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(state: Path) -> None:
-    record(state, "1", "1 0 1 n1\n")
+    record(state, "1", "1 0 1 n1 0 1060\n")
     next((state / "runs").glob("*")).joinpath("first").write_text("1 0 3 n1 42\n")
     assert ask("--past", "1").output.rstrip().endswith("ended with code 42 on n1")
 

@@ -45,7 +45,7 @@ def place(folder: Path, runner: FakeRunner | None = None) -> tuple[Session, Noti
     return Session(session.host, session.runner, session.paths, reporter), reporter
 
 
-def record(state: Path, second: int, job: str, name: str = "train", **submitted: str) -> Path:
+def record(state: Path, second: int, job: str, name: str = "train", **submitted: object) -> Path:
     folder = state / "runs" / f"20260102-0304{second:02}-123456-abcd"
     folder.mkdir(parents=True)
     (folder / "submitted.json").write_text(json.dumps({"job": job, "output": f"{state}/%j.out", **submitted}))
@@ -109,7 +109,7 @@ def test_a_run_on_this_machine_has_a_name_too(tmp_path: Path) -> None:
 
 def test_what_was_not_started_has_no_name(tmp_path: Path) -> None:
     session, _ = place(tmp_path)
-    record(tmp_path, 1, "7", in_allocation="yes")
+    record(tmp_path, 1, "7", in_allocation=True)
     record(tmp_path, 2, "")
     (local_run(tmp_path, 3) / "end.json").unlink()
     assert find_named(session, "train") == ()
@@ -257,7 +257,7 @@ def test_the_last_launch_can_be_cancelled_unless_it_is_not_a_job_of_its_own(tmp_
     session, _ = place(tmp_path, FakeRunner([shown("7")]))
     record(tmp_path, 1, "7")
     assert cancel_jobs(session, ("last",)) == ("job 7 is cancelled (train, it ran on n1)",)
-    record(tmp_path, 2, "8", in_allocation="yes")
+    record(tmp_path, 2, "8", in_allocation=True)
     with pytest.raises(UsageError, match="the last launch ran in the allocation of job 8"):
         cancel_jobs(session, ("last",))
     run = local_run(tmp_path, 3)

@@ -309,7 +309,7 @@ def test_the_first_failing_rank_gives_the_code_of_a_failed_job_alone(tmp_path: P
 
 def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x/%j.out")
-    (record / "ends").write_text("7 0 1 n[1-2]\n7 1 0 n[1-2]\ncut")
+    (record / "ends").write_text("7 0 1 n[1-2] 10 20\n7 1 0 n[1-2] 30 40\ncut")
     facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN)]), "7")
     assert (facts.state, facts.code, facts.nodes, facts.output) == ("COMPLETED", 0, "n[1-2]", "/x/7.out")
     with pytest.raises(UsageError, match="no job 8"):
@@ -362,9 +362,9 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
 
 def test_the_record_of_a_job_precedes_those_of_its_steps(tmp_path: Path) -> None:
     asked = session(tmp_path, [])
-    for name, here in (("1", "yes"), ("2", ""), ("3", "yes")):
+    for name, here in (("1", "true"), ("2", "false"), ("3", "true")):
         (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "in_allocation": "{here}"}}')
+        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "in_allocation": {here}}}')
     assert find_record(asked, "7") == tmp_path / "runs/2"
     (tmp_path / "runs/2/submitted.json").unlink()
     assert find_record(asked, "7") == tmp_path / "runs/3"

@@ -132,7 +132,7 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> 
         results=_measured(session, facts.id, compared.job) if not facts.is_local else (),
         output=output,
         typed=redact(read_command_line(facts.record)),
-        profile=submission.profile_or_site or (plan.site if plan else ""),
+        profile=submission.profile or (plan.site if plan else ""),
         ssh=submission.ssh,
     )
     case = replace(case, search=_search(case))

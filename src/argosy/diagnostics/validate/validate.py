@@ -33,10 +33,16 @@ from argosy.launch.context import LaunchContext
 from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
 from argosy.launch.plan import plan_job, slurm_facts
 from argosy.launch.resolve import resolve_launch
-from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
 from argosy.launch.script.facts import SlurmFacts
 from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
-from argosy.launch.script.node_command import node_command, render_lists
+from argosy.launch.script.node_command import (
+    has_document,
+    node_command,
+    render_document,
+    render_lists,
+    step_options,
+    step_prefix,
+)
 from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.shape import choose_masks, planned_threads
 from argosy.launch.site_settings import with_variables

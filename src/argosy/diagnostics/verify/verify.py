@@ -178,7 +178,7 @@ def _find_failed_rank(text: str) -> Iterator[Finding]:
 def planned_profile(session: Session, facts: JobFacts) -> Site:
     """Return the profile that a job was planned with, or an empty one if it does not exist any more."""
     try:
-        return _profile(session, read_submission(facts.record).profile_or_site)
+        return _profile(session, read_submission(facts.record).profile)
     except SiteError as error:
         session.reporter.note(f"{error.what}; the run is checked without a profile")
         return _profile(session, "")

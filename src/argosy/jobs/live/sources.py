@@ -23,8 +23,8 @@ from argosy.jobs.query import LAST_BYTES, JobFacts, describe_waiting, find_job, 
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.requeue import describe_requeue
-from argosy.jobs.scheduler import ask_job, list_jobs
-from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, describe_state
+from argosy.jobs.scheduler import ask_tasks, list_jobs
+from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, choose_task, describe_state
 
 LONGEST_LINE = 400
 LABEL = re.compile(r" *(?:(\d+): ?|\[(\d+)\] ?)(.*)")
@@ -93,7 +93,7 @@ class SlurmJob:
         if facts.kind == WAITING or facts.state in HALTED:
             meaning = "; ".join(filter(None, (describe_waiting(facts), self._describe_requeue(facts))))
             return replace(view, name=self._name, kind=WAITING, meaning=meaning, problem="")
-        row = ask_job(self.session, facts.id)
+        row = choose_task(ask_tasks(self.session, facts.id))
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
             count = int(nodes) if nodes.isdigit() else 1

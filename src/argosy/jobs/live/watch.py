@@ -101,7 +101,9 @@ class JobWatch:
         return replace(
             self.view,
             measured=now,
-            nodes=tuple(_view_node(node) for node in nodes),
+            nodes=tuple(
+                NodeView(node.host, node.cpus, node.memory - node.available, node.memory, node.gpus) for node in nodes
+            ),
             ranks=tuple(sorted((*ranks, *others), key=lambda each: each.rank)),
             last_line=output.job.line if output.job else "",
             problem=f"{silent} of {self._source.target.nodes} nodes did not reply" if silent > 0 else "",
@@ -182,8 +184,3 @@ def _without_reply(rank: RankView, hosts: set[str]) -> RankView:
 def _is_busy(gpus: Sequence[GpuUse]) -> bool:
     """Return whether one of the GPUs computes."""
     return any((gpu.busy or 0) > IDLE_GPU_PERCENT for gpu in gpus)
-
-
-def _view_node(node: NodeUse) -> NodeView:
-    """Return what the view shows about a node."""
-    return NodeView(node.host, node.cpus, node.memory - node.available, node.memory, node.gpus)

@@ -1,6 +1,6 @@
 """Decide whether a command of a job script starts a program of the job, and which; pure.
 
-A command that `roles` does not list is a program of the job, so that none is lost.
+A command that `ROLES` does not list is a program of the job, so that none is lost.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise
 
 from argosy.launch.import_script.layers import read_program
-from argosy.launch.import_script.program import ScriptProgram
-from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.launch.import_script.program import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role, ScriptProgram
 from argosy.slurm.bash_tree import without_texts
 from argosy.slurm.script_reader import read_commands
 from argosy.slurm.script_words import Values, Word, WordPart, source_text
@@ -59,9 +58,9 @@ def classify(program: ScriptProgram, harmless: Collection[str]) -> Role:
     return Role.LOST if role in HARMLESS and _computing_programs(program, harmless) else role
 
 
-def lost_programs(program: ScriptProgram, harmless: Collection[str] = ()) -> str:
+def lost_programs(program: ScriptProgram) -> str:
     """Name the programs that a command starts, for example ``eval.py`` for ``echo "$(python eval.py)"``."""
-    return _computing_programs(program, harmless) or program_name(program)
+    return _computing_programs(program, ()) or program_name(program)
 
 
 def _computing_programs(program: ScriptProgram, harmless: Collection[str]) -> str:

@@ -12,8 +12,7 @@ from argosy.core.records import replace
 from argosy.launch.import_script.classify import handled_signals, is_unknown
 from argosy.launch.import_script.environment import RENDEZVOUS
 from argosy.launch.import_script.model import Fate, Outcome
-from argosy.launch.import_script.program import ScriptProgram
-from argosy.launch.import_script.roles import Role
+from argosy.launch.import_script.program import Role, ScriptProgram
 from argosy.launch.import_script.variables import NODES
 from argosy.sites.profile import Site
 from argosy.slurm.bash_tree import without_texts

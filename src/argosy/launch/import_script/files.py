@@ -77,13 +77,7 @@ STEP_OPTION = re.compile(r"--(het|pack)-group\b")
 
 
 def refuse_heterogeneous(path: str, text: str, script: JobScript) -> None:
-    """Refuse a job script whose components have different resources.
-
-    Raises
-    ------
-    UsageError
-        If the script is a heterogeneous job or starts a heterogeneous step.
-    """
+    """Refuse a job script, or a step in it, whose components have different resources."""
     for number, line in _components(text, script):
         raise UsageError(
             f"cannot import {path}: it is a heterogeneous job, and Argosy gives all nodes of a job the same resources",

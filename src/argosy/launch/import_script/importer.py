@@ -31,8 +31,7 @@ from argosy.launch.import_script.job import Order, make_job, order_note, shared_
 from argosy.launch.import_script.layers import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
 from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
-from argosy.launch.import_script.program import ScriptProgram, needs_bash, shell_line
-from argosy.launch.import_script.roles import HARMLESS, ROLES, Role
+from argosy.launch.import_script.program import HARMLESS, ROLES, Role, ScriptProgram, needs_bash, shell_line
 from argosy.launch.import_script.shell_state import (
     SETS_ALL,
     Preparation,

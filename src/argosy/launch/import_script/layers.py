@@ -24,8 +24,7 @@ from argosy.launch.import_script.launcher_options import (
     read_srun,
     read_torchrun,
 )
-from argosy.launch.import_script.program import NO_SHORT, ScriptProgram
-from argosy.launch.import_script.roles import ROLES, Role
+from argosy.launch.import_script.program import NO_SHORT, ROLES, Role, ScriptProgram
 from argosy.slurm.sbatch import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
 from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text

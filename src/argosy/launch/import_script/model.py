@@ -61,10 +61,14 @@ WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
 
 
+def shorten(text: str) -> str:
+    """Cut a text that is too long for a translation."""
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+
+
 def translate(line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> Translation:
     """Make the translation of a statement; its text is put on one line, and shortened."""
-    shown = re.sub(r"\s*\\?\n\s*", " ", text)
-    shown = shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+    shown = shorten(re.sub(r"\s*\\?\n\s*", " ", text))
     return Translation(line, shown, fate, note, end, lost_programs)
 
 

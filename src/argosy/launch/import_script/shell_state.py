@@ -13,7 +13,7 @@ import msgspec
 from argosy.core.records import replace
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import COMMAND, FIRST_NODE, expressions, users, uses_any
-from argosy.launch.import_script.model import WIDEST, Fate, Note, Outcome
+from argosy.launch.import_script.model import Fate, Note, Outcome, shorten
 from argosy.launch.import_script.shape import SlurmShape
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, WordPart, source_text
@@ -102,9 +102,8 @@ class FixedValue(msgspec.Struct, frozen=True):
     @property
     def note(self) -> Note:
         """Report the value and the lines."""
-        value = self.value if len(self.value) <= WIDEST else f"{self.value[: WIDEST - 1]}…"
         places = " and ".join(filter(None, (", ".join(self.places[:-1]), self.places[-1])))
-        note = f"fixed at {value or 'an empty value'}; {places} can change it"
+        note = f"fixed at {shorten(self.value) or 'an empty value'}; {places} can change it"
         return f"${self.name}", Fate.UNTRANSLATED, f"{note}: write the value into the table"
 
 

@@ -28,7 +28,7 @@ from argosy.launch.import_script.launcher_options import BINDS, INSIDE
 from argosy.launch.import_script.layers import read_program
 from argosy.launch.import_script.model import Fate, Outcome, Translations
 from argosy.launch.import_script.options import NOTES
-from argosy.launch.import_script.roles import HARMLESS
+from argosy.launch.import_script.program import HARMLESS
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import Statement

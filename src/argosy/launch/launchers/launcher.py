@@ -313,11 +313,6 @@ def refuse_without_slurm(launcher: str, there: str = "", instead: str = "") -> N
         How to launch on the cluster of this machine, for the hint.
     instead
         Arguments of a launch on this machine; empty: another launcher.
-
-    Raises
-    ------
-    UsageError
-        If the launcher is one of them.
     """
     if launcher in NEED_SLURM:
         there = there or "use --site with a site that has Slurm"
@@ -366,13 +361,7 @@ def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def refuse_starter_program(command: tuple[Word, ...]) -> None:
-    """Refuse a program that starts ranks itself: each of several copies, or of the job's GPUs, would be a complete run.
-
-    Raises
-    ------
-    UsageError
-        If the command is such a program.
-    """
+    """Refuse a program that starts ranks itself: each of several ranks would be a complete run."""
     words = [word for word in command if isinstance(word, str)]
     first = words[2:3] if words[1:2] == ["-m"] else words[:1]
     name = first[0].rpartition("/")[2] if first else ""
@@ -423,11 +412,6 @@ def refuse_without_package(launcher: str, image: Image, *, needs_torch: bool) ->
     ----------
     needs_torch
         Whether the command itself needs torch.
-
-    Raises
-    ------
-    UsageError
-        If the image does not contain the package.
     """
     package, title = NEEDED.get("torchrun" if needs_torch else launcher, ("", ""))
     if not package or not image.complete or package in image.packages:

@@ -8,6 +8,7 @@ from argosy.core.model import Choice
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import JobShape
 from argosy.launch.launchers.launcher import LauncherCommand
+from argosy.launch.model import LaunchRequest
 from argosy.launch.script.parts import Resume
 from argosy.launch.shape import spare_cores
 from argosy.runtimes.container_plan import ContainerPlan
@@ -42,9 +43,10 @@ class SlurmFacts(msgspec.Struct, frozen=True):
 
     script: ScriptFacts
     site: Site
+    request: LaunchRequest
+    """The completed request, of which the script has some options as they are."""
     options: JobOptions
-    extra: tuple[str, ...] = ()
-    """Options of sbatch that Argosy does not have."""
+    """Options of the job, completed by the defaults of the user and the site."""
     masks: tuple[int, ...] = ()
     """CPU mask of each local rank of a full node; empty if ranks are not bound."""
     mpi: str = ""
@@ -53,18 +55,8 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     """Folder of the job's record; empty for a script without a record."""
     resume: Resume | None = None
     """How the job is requeued; None if it is not."""
-    label: bool = False
-    """Whether srun begins each line with its rank."""
-    gpu_type: str = ""
-    """Slurm's name for a type of GPU; empty for any."""
     least_nodes: int = 0
     """The fewest nodes with which the job may continue; 0 if it needs all."""
-    stage_to: str = ""
-    """Folder on each node's own disk to copy the image to; empty: no copy."""
-    smoke: bool = False
-    """Whether the job is a short test, which a timer ends."""
-    independent_ranks: bool = False
-    """Whether ranks are independent, so that a failed rank or a lost node does not end the others."""
     site_settings: SiteSettings = msgspec.field(default_factory=SiteSettings)
     """Options of sbatch and srun, folders and paths on each node that the site's profile adds."""
 

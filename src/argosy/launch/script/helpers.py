@@ -21,9 +21,9 @@ CREATE_STAGE = load_helper(NODES, "create_stage")
 WIDTH = 99
 
 
-def heading(text: str, *, indent: str = "") -> str:
+def heading(text: str) -> str:
     """Render a comment that begins a part of the script."""
-    return f"{indent}# --- {text} ---"
+    return f"# --- {text} ---"
 
 
 def render_script_functions(main: str) -> Iterator[str]:

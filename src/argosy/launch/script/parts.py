@@ -10,31 +10,11 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice
 from argosy.core.shell import ShellExpr, Word, in_double_quotes, quote, read_shell
-from argosy.launch.script.helpers import render_call
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
 from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.times import parse_minutes, slurm_time
-
-BEFORE_SHELL = ("/bin/sh", "-e", "-c")
-
-
-def before_command(lines: tuple[str, ...]) -> tuple[Word, ...]:
-    """Return the command that runs shell commands in sequence, and ends at the first that fails."""
-    return (*BEFORE_SHELL, "\n".join(lines), "argosy-before")
-
-
-def render_before(words: tuple[Word, ...], *, srun: str) -> Iterator[str]:
-    """Render the run of the ``--before`` command on the first node; the job stops if it fails."""
-    yield "# Run once per start of the job, in the image on its first node, before the ranks start."
-    yield f"{srun} \\\n" + render_call(words)
-
-
-def render_before_here(words: tuple[Word, ...]) -> Iterator[str]:
-    """Render the run of the ``--before`` command on this machine."""
-    yield "# Run once in the image before the ranks start."
-    yield f"run_before \\\n{render_call(words)}"
 
 
 def render_rendezvous(site: Site) -> str:
@@ -72,19 +52,6 @@ def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
     """Render the copy of the image to every node, into a new folder that only the job's owner may read."""
     name = digest.removeprefix("sha256:")[:16] or "image"
     yield f"stage_image {quote(folder)} {quote(image)} {name}.sif"
-
-
-SMOKE_SECONDS = 120
-"""Seconds after which a smoke run that still runs is ended; torchrun needs 30 more."""
-
-
-def render_timer() -> str:
-    """Render the timer that ends a smoke run before Slurm's time limit does."""
-    return f"end_smoke_run_after {SMOKE_SECONDS}"
-
-
-SMOKE_VERDICT = "judge_smoke_run"
-"""Line of a script that counts a smoke run as successful if its timer ended it."""
 
 
 DATA = Path(__file__).with_name("data")
@@ -216,13 +183,6 @@ def _of_task(checkpoint: str) -> ShellExpr:
     return ShellExpr(in_double_quotes(checkpoint).replace("%a", "${SLURM_ARRAY_TASK_ID}"))
 
 
-def resume_directives(resume: Resume) -> Iterator[str]:
-    """Yield the sbatch options for a job that resumes."""
-    yield "--requeue"
-    yield "--open-mode=append"
-    yield f"--signal=B:{resume.signal}@{resume.grace}"
-
-
 def explain_resume(resume: Resume | None) -> tuple[Choice, ...]:
     """Return the reasons of the sbatch options that ``--resume`` adds."""
     if resume is None:
@@ -240,11 +200,6 @@ def render_resume_check(resume: Resume) -> Iterator[str]:
     """Render the check of the previous run, and the mark of this one."""
     yield f"# Requeue the job at the time limit and after a node failure, at most {resume.restarts} times."
     yield f"resume_from {quote(resume.checkpoint)} {resume.restarts}"
-
-
-def render_warning(resume: Resume) -> str:
-    """Render the trap that passes the warning on to the ranks, and ends them later."""
-    return f"warn_ranks_by {resume.signal} {resume.patience}  # seconds until TERM"
 
 
 def render_requeue(resume: Resume) -> str:

@@ -1,7 +1,7 @@
-"""Render a job as a batch script of Slurm, in POSIX sh, that runs without Argosy; pure.
+"""Render a batch script of Slurm, or the script of a launch on this machine: both run without Argosy; pure.
 
-The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash job.sh``
-in an allocation runs it as steps of that allocation.
+A batch script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash
+job.sh`` in an allocation runs it as steps of that allocation.
 """
 
 from __future__ import annotations
@@ -12,29 +12,23 @@ from argosy.core.model import ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.launchers.launcher import MPIEXEC
-from argosy.launch.script.container_step import render_document, step_options, step_prefix
-from argosy.launch.script.facts import SlurmFacts
+from argosy.launch.script.facts import ScriptFacts, SlurmFacts
 from argosy.launch.script.head import render_environment, render_head
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
-from argosy.launch.script.node_command import node_command, render_lists
+from argosy.launch.script.node_command import node_command, render_document, render_lists, step_options, step_prefix
 from argosy.launch.script.parts import (
     END_CALL,
     OUTPUT_CALL,
-    SMOKE_VERDICT,
-    before_command,
-    render_before,
     render_elastic_verdict,
     render_modules,
     render_rendezvous,
     render_requeue,
     render_resume_check,
     render_staging,
-    render_timer,
-    render_warning,
-    resume_directives,
     script_shell,
 )
 from argosy.launch.shape import CORES_PER_RANK, spare_cores
+from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive
 
@@ -42,14 +36,15 @@ from argosy.slurm.sbatch import join_dependencies, join_gres, render_directive
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
     helpers, words = collect_helpers(node_command(facts, facts.script.started.command))
-    before, before_words = collect_helpers(_before_command(facts))
-    own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.stage_to else ())))
+    asked = facts.script.before
+    before, before_words = collect_helpers(node_command(facts, _before_command(asked)) if asked else ())
+    own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.request.stage_to else ())))
     main = [
         *_program(facts, (*words, *before_words)),
         "",
         *_environment_part(facts),
         "",
-        heading(f"Start: {_start_heading(facts)}", indent=INDENT).lstrip(),
+        heading(f"Start: {_start_heading(facts)}"),
         *_before(facts, before_words),
         *((OUTPUT_CALL,) if facts.record else ()),
         *_start(facts, words),
@@ -64,7 +59,8 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-INDENT = "    "
+SMOKE_SECONDS = 120
+"""Seconds after which a smoke run that still runs is ended, before Slurm's time limit; torchrun needs 30 more."""
 
 
 def _start_heading(facts: SlurmFacts) -> str:
@@ -75,10 +71,10 @@ def _start_heading(facts: SlurmFacts) -> str:
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the first part: the image, and the numbers of ranks and cores."""
-    yield heading("The program", indent=INDENT).lstrip()
+    yield heading("The program")
     if facts.record:
         yield f"argosy_record={quote(facts.record)}"
-    if ShellExpr("$argosy_image") in words and not facts.stage_to:
+    if ShellExpr("$argosy_image") in words and not facts.request.stage_to:
         yield f"argosy_image={quote(facts.script.container.entry.image.path)}"
     yield "# The numbers come from Slurm, so 'sbatch --nodes=8' scales this script."
     yield "check_allocation"
@@ -96,12 +92,12 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     """Render the second part: signals, rendezvous, variables, modules, staged image."""
-    yield heading("The environment of the ranks", indent=INDENT).lstrip()
+    yield heading("The environment of the ranks")
     yield "pass_signals"
     if facts.resume:
-        yield render_warning(facts.resume)
-    if facts.smoke:
-        yield render_timer()
+        yield f"warn_ranks_by {facts.resume.signal} {facts.resume.patience}  # seconds until TERM"
+    if facts.request.smoke:
+        yield f"end_smoke_run_after {SMOKE_SECONDS}"
     if facts.site_settings.srun_always:
         yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
     yield render_rendezvous(facts.site)
@@ -111,10 +107,9 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     yield from render_document(facts.script.container)
 
 
-def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
-    if not facts.script.before:
-        return ()
-    return node_command(facts, before_command(facts.script.before))
+def _before_command(lines: tuple[str, ...]) -> tuple[Word, ...]:
+    """Return the command that runs the lines of ``--before`` in sequence, and ends at the first that fails."""
+    return ("/bin/sh", "-e", "-c", "\n".join(lines), "argosy-before")
 
 
 def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
@@ -126,14 +121,14 @@ def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         *('--nodelist="$argosy_first"', "--mpi=none"),
         *(*map(quote, facts.site_settings.srun_always), *step_options(container)),
     )
-    srun = continued(pieces)
-    yield from render_before(words, srun=srun)
+    yield "# Run once per start of the job, in the image on its first node, before the ranks start."
+    yield f"{continued(pieces)} \\\n{render_call(words)}"
 
 
 def _stage(facts: SlurmFacts) -> Iterator[str]:
-    if facts.stage_to:
+    if facts.request.stage_to:
         image = facts.script.container.entry.image
-        yield from render_staging(facts.stage_to, image.path, image.digest)
+        yield from render_staging(facts.request.stage_to, image.path, image.digest)
 
 
 def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
@@ -174,7 +169,7 @@ def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[st
     yield "prepare_mpiexec"
     pieces = (
         "run_step mpiexec",
-        "-l" if facts.label else "",
+        "-l" if facts.request.label else "",
         '-n "$((argosy_nodes * argosy_ranks_per_node))"',
         '-ppn "$argosy_ranks_per_node"',
         '--hosts "$argosy_hosts"',
@@ -219,9 +214,11 @@ def _srun(facts: SlurmFacts) -> tuple[str, ...]:
         f"--ntasks-per-node={tasks}",
         "--distribution=block",
         "--export=ALL",
-        "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.independent_ranks else "--kill-on-bad-exit=1",
+        "--no-kill --kill-on-bad-exit=0"
+        if facts.least_nodes or facts.request.independent_ranks
+        else "--kill-on-bad-exit=1",
         f"--mpi={quote(facts.mpi)}" if facts.mpi else "",
-        "--label" if facts.label and per_rank else "",
+        "--label" if facts.request.label and per_rank else "",
     )
 
 
@@ -239,8 +236,8 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render the end of the script: the record, the requeue, the exit code."""
-    if facts.smoke:
-        yield SMOKE_VERDICT
+    if facts.request.smoke:
+        yield "judge_smoke_run"
     if facts.record and facts.least_nodes:
         yield render_elastic_verdict(facts.least_nodes)
     if facts.record:
@@ -262,16 +259,18 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
     yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
-    if facts.least_nodes or facts.independent_ranks:
+    if facts.least_nodes or facts.request.independent_ranks:
         yield "--no-kill"  # otherwise Slurm ends a job that loses a node
     if slurm.cpus_option:
         # If the profile does not contain the cores, a task per rank requests at least one core each.
         yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
     if slurm.cpus_option and shape.cpus_per_rank:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else facts.cores_per_node}"
-    yield from slurm.request_gpus(shape.gpus_per_node, facts.gpu_type)
+    yield from slurm.request_gpus(shape.gpus_per_node, facts.request.gpu_type)
     if facts.resume:
-        yield from resume_directives(facts.resume)
+        yield "--requeue"
+        yield "--open-mode=append"
+        yield f"--signal=B:{facts.resume.signal}@{facts.resume.grace}"
         options = replace(options, signal="", requeue=False)
     elif options.requeue:
         yield "--open-mode=append"  # otherwise the second run would erase the output of the first
@@ -279,4 +278,48 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
     yield from asked
     names = {option.partition("=")[0] for option in asked}
     yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
-    yield from facts.extra
+    yield from facts.request.extra
+
+
+def render_local_script(facts: ScriptFacts) -> str:
+    """Render the script of a launch on this machine."""
+    helpers, words = collect_helpers(facts.container.argv(facts.started.command))
+    main = [heading("The program"), *_local_checks(facts)]
+    environment = list(render_environment(facts))
+    if environment:
+        main += ["", heading("The environment of the ranks"), *environment]
+    main += ["", heading("Start")]
+    if facts.before:
+        before, before_words = collect_helpers(facts.container.argv(_before_command(facts.before)))
+        helpers = merge_helpers(helpers, before)
+        main += ["# Run once in the image before the ranks start.", f"run_before \\\n{render_call(before_words)}"]
+    main += _start_here(facts, words)
+    return "\n".join(["#!/bin/sh", *render_head(facts), *render_program(main, helpers)]) + "\n"
+
+
+def _local_checks(facts: ScriptFacts) -> Iterator[str]:
+    """Render the checks that stop the script with a message if something is missing."""
+    entry = facts.container.entry
+    test = "-d" if entry.image.kind is ImageKind.TREE else "-r"
+    if entry.image.kind in FILES:
+        yield f"argosy_image={quote(entry.image.path)}"
+        yield f'[ {test} "$argosy_image" ] || stop "the image $argosy_image cannot be read here" 6'
+    program = facts.container.runtime.program
+    yield f'command -v {quote(program)} >/dev/null || stop "{program} is not installed here" 4'
+    if facts.gpu_node:
+        yield f'[ -e {facts.gpu_node} ] || stop "GPUs were requested, but there is no {facts.gpu_node} here" 7'
+
+
+def _start_here(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    copies = facts.shape.ranks_per_node if facts.started.per_rank else 1
+    call = render_call(words, facts.container.runtime.program)
+    if copies == 1:
+        yield "# The runtime replaces this shell, so that signals and the exit code pass unchanged."
+        yield f"exec {call.lstrip()}"
+        return
+    yield f"# {copies} copies; the first that fails ends the others, and sets the exit code."
+    yield "argosy_rank=0 argosy_pids='' argosy_code=''"
+    yield f'while [ "$argosy_rank" -lt {copies} ]; do'
+    yield f"    start_beside \\\n    {call}"
+    yield "done"
+    yield "wait_for_copies"
