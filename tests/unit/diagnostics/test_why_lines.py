@@ -796,7 +796,10 @@ CAUSES = [
     ("gpu-handle-export", f"{NCCL}hipIpcGetMemHandle failed : invalid argument"),
     ("peer-access", "n1:41:42 [0] /build/hipify/src/transport/p2p.cc:9 NCCL WARN HIP failure 'invalid argument'"),
     ("cuda-libraries-mixed", "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
-    ("memory-fault", ":0:rocdevice.cpp:2652: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in an exception"),
+    (
+        "gpu-kernel-failed",
+        ":0:rocdevice.cpp:2652: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in an exception",
+    ),
     ("memory-fault", "HSA_STATUS_ERROR_MEMORY_FAULT: Agent attempted to access an inaccessible address"),
     ("xid-of-the-program", "NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=python, Graphics Exception: ESR 0x504648=0x0"),
     ("xid-of-the-program", "NVRM: Xid (PCI:0000:3b:00): 43, pid=7, name=python, Ch 00000010"),
@@ -1490,6 +1493,8 @@ CAUSES = [
     ("ib-recovering", f"{NCCL}NET/IB: ncclIbResiliencyX: Device 1 marked as failed. Initiating recovery? Yes (c=7)"),
     ("mpi-cuda-off", "  Error string:  /lib/libcuda.so.1: undefined symbol: cuIpcOpenMemHandle_v2"),
     ("gpu-kernel-failed", "RuntimeError: CUDA error: hardware stack error"),
+    ("gpu-kernel-failed", "RuntimeError: CUDA error: an illegal instruction was encountered"),
+    ("store-wait", "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Did the remote server shutdown?"),
     ("nccl-after-the-end", "n1:508:508 [0] transport/shm.cc:42 NCCL WARN Cuda failure 'driver shutting down'"),
     ("nccl-shared-memory-gpu", "n1:508:508 [0] include/shm.h:42 NCCL WARN Cuda failure 'operation not supported'"),
     ("nccl-not-supported", "n1:508:508 [0] transport/p2p.cc:426 NCCL WARN Cuda failure 801 'operation not supported'"),
@@ -1579,6 +1584,16 @@ HARMLESS = [
 
 def test_a_line_names_its_cause_and_no_other() -> None:
     assert [(causes_of(line), line) for _, line in CAUSES] == [([name], line) for name, line in CAUSES]
+
+
+def test_the_exception_of_a_program_comes_before_what_its_libraries_said_in_passing() -> None:
+    said = [
+        "E0000 cuda_driver.cc:282] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
+        "A module that was compiled using NumPy 1.x cannot be run in",
+    ]
+    raised = 'Traceback (most recent call last):\n  File "/a/t.py", line 4, in <module>\n    x = d[1]\nKeyError: 1\n'
+    logs = [*(f"{line}\nepoch 1\n{raised}" for line in said), f"{raised}terminate called without an active exception\n"]
+    assert [find_errors(log, SIGNATURES)[0].name for log in logs] == ["program-error"] * 3
 
 
 def test_a_harmless_line_names_no_cause() -> None:
