@@ -487,7 +487,7 @@ CAUSES = [
         "fatal: not a git repository (or any of the parent directories): .git\nFATAL:   While performing build: exit 1",
     ),
     ("cxi-resources", "PE 12: UNEXPECTED MESSAGE: Flow control not enabled, LEs exhausted"),
-    ("driver-too-old", "Error loading CUDA module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
+    ("ptx-newer-than-driver", "Error loading CUDA module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
     ("nextflow-work-folder", "FATAL:   could not open .command.run: no such file or directory"),
     (
         "configure-gave-up",
@@ -524,7 +524,7 @@ CAUSES = [
     ("relion-gpu-memory", "ERROR: out of memory in /src/acc/cuda/custom_allocator.cuh at line 436 (error-code 2)"),
     ("mpich-business-card", "MPID_nem_tcp_post(46): Missing ifname or invalid host/port description in business card"),
     ("torchrun-report", "Root Cause (first observed failure):"),
-    ("nvshmem-bootstrap", "aborting due to error in nvshmemi_init_thread"),
+    ("nvshmem-start", "aborting due to error in nvshmemi_init_thread"),
     ("nvshmem-without-ibgda", "nvlink error   : Undefined reference to 'nvshmemi_ibgda_device_state_d' in 'll.o'"),
     ("nvshmem-not-mlx5", "WARN: device erdma_0 is not enumerated as an mlx5 device. init failed for transport: IBGDA"),
     ("nvshmem-connect", "transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA"),
@@ -746,7 +746,7 @@ CAUSES = [
     ),
     ("mpi-pmi", "MPIDI_CH3I_Seg_commit(427): PMI_KVS_Get returned 4"),
     ("mpi-daemons", "[mpiexec@n1] launch_bstrap_proxies (i_hydra_bstrap.c:517): error enqueuing control fd"),
-    ("driver-not-ready", f"{NCCL}Cuda failure 999 'unknown error'"),
+    ("cuda-unknown-error", f"{NCCL}Cuda failure 999 'unknown error'"),
     ("no-interface", "ncclSocketInit: connecting to address  with family 5 is neither AF_INET(2) nor AF_INET6(10)"),
     ("no-gpu-seen", "ValueError: invalid literal for int() with base 10: 'NoDevFiles'"),
     ("nccl-gave-up", "RuntimeError: NCCL error in: NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8"),
@@ -796,7 +796,10 @@ CAUSES = [
     ("gpu-handle-export", f"{NCCL}hipIpcGetMemHandle failed : invalid argument"),
     ("peer-access", "n1:41:42 [0] /build/hipify/src/transport/p2p.cc:9 NCCL WARN HIP failure 'invalid argument'"),
     ("cuda-libraries-mixed", "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
-    ("memory-fault", ":0:rocdevice.cpp:2652: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in an exception"),
+    (
+        "gpu-kernel-failed",
+        ":0:rocdevice.cpp:2652: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in an exception",
+    ),
     ("memory-fault", "HSA_STATUS_ERROR_MEMORY_FAULT: Agent attempted to access an inaccessible address"),
     ("xid-of-the-program", "NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=python, Graphics Exception: ESR 0x504648=0x0"),
     ("xid-of-the-program", "NVRM: Xid (PCI:0000:3b:00): 43, pid=7, name=python, Ch 00000010"),
@@ -1237,7 +1240,7 @@ CAUSES = [
     ),
     ("ssh-host-key", "n2: Host key verification failed."),
     (
-        "lightning-tasks",
+        "lightning-ntasks",
         "RuntimeError: You set `--ntasks=2` in your SLURM bash script, but this variable is not supported.",
     ),
     ("no-network", "dial tcp: lookup registry-1.docker.io: no such host"),
@@ -1489,9 +1492,31 @@ CAUSES = [
     ),
     ("ib-recovering", f"{NCCL}NET/IB: ncclIbResiliencyX: Device 1 marked as failed. Initiating recovery? Yes (c=7)"),
     ("mpi-cuda-off", "  Error string:  /lib/libcuda.so.1: undefined symbol: cuIpcOpenMemHandle_v2"),
+    ("gpu-kernel-failed", "RuntimeError: CUDA error: hardware stack error"),
+    ("gpu-kernel-failed", "RuntimeError: CUDA error: an illegal instruction was encountered"),
+    ("store-wait", "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Did the remote server shutdown?"),
+    ("nccl-after-the-end", "n1:508:508 [0] transport/shm.cc:42 NCCL WARN Cuda failure 'driver shutting down'"),
+    ("nccl-shared-memory-gpu", "n1:508:508 [0] include/shm.h:42 NCCL WARN Cuda failure 'operation not supported'"),
+    ("nccl-not-supported", "n1:508:508 [0] transport/p2p.cc:426 NCCL WARN Cuda failure 801 'operation not supported'"),
+    ("cuda-unknown-error", "error: call to cuMemAlloc returned error 999: Unknown"),
+    ("half-precision-refused", "ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7"),
+    ("cuda-graph", "RuntimeError: Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture"),
+    ("triton-cache-shared", "OSError: [Errno 116] Stale file handle: '/home/ada/.triton/cache/x/y.so'"),
 ]
 
 HARMLESS = [
+    "INFO 01-01 12:00:00 cuda.py:1] Cannot use FlashAttention-2 backend for head_dim 96, using XFormers",
+    "UCX_ERROR_SIGNALS=SIGILL,SIGBUS",
+    "libEGL warning: DRI3: failed to query the version",
+    "mpi4py 4.0.1 built with MPICH 4.2.3",
+    "row remapping failure: 0",
+    "TLS: UNSUPPORTED_VERSION offered, trying the next one",
+    "syslog: message truncated to 2048 bytes",
+    "frame 7 was lost during capture",
+    "FILE append: 0 failed",
+    "psycopg2: timed out trying to connect to localhost:5432",
+    "The checkpoint has world_size 8, which is a mismatch with 4",
+    'skipped a picture: _tkinter.TclError: couldn\'t recognize data in image file "x"',
     "[default] Worker pid=77 entered uninterruptible sleep (D-state); will mark UNHEALTHY if it remains for 120.0s.",
     "W1120 12:00:20.1 77 torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",
     "WARNING 11-20 12:00:01 [symm_mem.py:58] SymmMemCommunicator: Device capability 8.0 not supported",
@@ -1559,6 +1584,16 @@ HARMLESS = [
 
 def test_a_line_names_its_cause_and_no_other() -> None:
     assert [(causes_of(line), line) for _, line in CAUSES] == [([name], line) for name, line in CAUSES]
+
+
+def test_the_exception_of_a_program_comes_before_what_its_libraries_said_in_passing() -> None:
+    said = [
+        "E0000 cuda_driver.cc:282] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
+        "A module that was compiled using NumPy 1.x cannot be run in",
+    ]
+    raised = 'Traceback (most recent call last):\n  File "/a/t.py", line 4, in <module>\n    x = d[1]\nKeyError: 1\n'
+    logs = [*(f"{line}\nepoch 1\n{raised}" for line in said), f"{raised}terminate called without an active exception\n"]
+    assert [find_errors(log, SIGNATURES)[0].name for log in logs] == ["program-error"] * 3
 
 
 def test_a_harmless_line_names_no_cause() -> None:
