@@ -21,6 +21,17 @@ def python_program(text: str) -> str:
     return f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"\n' '''\n{text}"
 
 
+class Hearing(QuietReporter):
+    """A reporter that keeps what is noted."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+
+    def note(self, text: str) -> None:
+        """Keep it."""
+        self.heard.append(text)
+
+
 def make_host(*programs: str, **changes: Any) -> Host:
     """Give a login node with these programs in ``/usr/bin``; `changes` are fields of `Host`."""
     usual: dict[str, Any] = {

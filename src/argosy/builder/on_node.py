@@ -33,6 +33,7 @@ from argosy.jobs.record import (
     new_submission,
     write_submission,
 )
+from argosy.launch.notes import answering_site
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.site_settings import refuse_missing_options
@@ -264,7 +265,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
             raise
         if reply.code != 0:
             discard_record(folder, reply)
-            raise explain_sbatch(submit, reply, site.name)
+            raise explain_sbatch(submit, reply, answering_site(site.name, session.host))
     job = parse_job_id(reply.stdout)
     output = output.replace("%j", job)
     write_submission(folder, replace(submission, job=job, output=output))

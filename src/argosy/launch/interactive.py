@@ -29,6 +29,7 @@ from argosy.jobs.record import (
 )
 from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
+from argosy.launch.notes import answering_site
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit import Launched, submission_environment, write_record
@@ -179,7 +180,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     if code and not (folder / SUBMITTED).is_file() and not re.search(STOPPED, text):
         reply = Reply(code, "", text)
         discard_record(folder, reply)
-        raise explain_sbatch(start, reply, plan.site, plan.choices)
+        raise explain_sbatch(start, reply, answering_site(plan.site, session.host), plan.choices)
     return Launched(code, "", str(folder))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from argosy.core.model import BARE_PREFIX, ChoiceKey
+from argosy.core.model import BARE_PREFIX, ChoiceKey, Host
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.sites.load import sites_here
+from argosy.sites.load import detect_sites, machine_here, sites_here
+from argosy.sites.profile import Site
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 """Folders that are local to each node."""
@@ -36,6 +37,30 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
         session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
     else:
         note_local(session, plan)
+
+
+def note_other_site(session: Session, site: Site, given: Mapping[str, tuple[str, str]]) -> None:
+    """Note that a job has the settings of a site that this machine does not belong to, and what chose the site.
+
+    Parameters
+    ----------
+    given
+        Values that the user did not type, with their sources, as in `LaunchRequest`.
+    """
+    host = session.host
+    if not site.has_slurm or detect_sites([site], machine_here(host, [site])):
+        return
+    names = [each.name for each in sites_here(host) if each.has_slurm]
+    if names and site.name not in names:
+        source = given["site"][1] if "site" in given else "--site"
+        here = f"this machine is {' or '.join(names)}, but {source} says {site.name}"
+        session.reporter.note(f"{here}: use {' or '.join(f'--site {name}' for name in names)} for its settings")
+
+
+def answering_site(site: str, host: Host) -> str:
+    """Return the site whose Slurm answers on this machine, for a job with the settings of `site`."""
+    names = [each.name for each in sites_here(host) if each.has_slurm]
+    return site if site in names else " or ".join(names) or site
 
 
 def warn_before_submission(plan: LaunchPlan, cwd: str) -> Iterator[str]:

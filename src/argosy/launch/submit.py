@@ -44,7 +44,7 @@ from argosy.jobs.record import (
 )
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
-from argosy.launch.notes import missing_paths, note_target, warn_before_submission
+from argosy.launch.notes import answering_site, missing_paths, note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
@@ -185,7 +185,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
         raise
     if reply.code != 0:
         discard_record(folder, reply)
-        raise explain_sbatch(command, reply, plan.site, plan.choices)
+        raise explain_sbatch(command, reply, answering_site(plan.site, session.host), plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from argosy.core.errors import SiteError
 from argosy.core.model import Bind, Choice, ContainerRequest
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch import notes
 from argosy.launch.model import LaunchRequest
-from argosy.launch.notes import missing_paths, warn_before_submission
+from argosy.launch.notes import answering_site, missing_paths, note_other_site, warn_before_submission
+from argosy.launch.submit import launch
+from argosy.sites.load import load_site
+from tests.unit.machines import Hearing, make_host, make_session
 
 
 def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
@@ -59,3 +64,47 @@ def test_paths_that_this_machine_does_not_have_are_named_before_the_queue(
     request = LaunchRequest(image, ("true",), container=container)
     ends = "does not exist on this machine: the job fails if its nodes lack it, too"
     assert [*missing_paths(request, str(tmp_path))] == [f"{each} {ends}" for each in told]
+
+
+@pytest.mark.parametrize(
+    ("given", "site", "said"),
+    [
+        ({"site": ("there", "ARGOSY_SITE")}, "there", "ARGOSY_SITE says there"),
+        ({"site": ("there", "/home/alice/config.toml:2")}, "there", "/home/alice/config.toml:2 says there"),
+        ({}, "there", "--site says there"),
+        ({}, "here", ""),
+        ({}, "local", ""),
+    ],
+)
+def test_a_job_of_another_site_is_noted_with_what_chose_the_site(
+    tmp_path: Path, given: dict[str, tuple[str, str]], site: str, said: str
+) -> None:
+    write_sites(tmp_path)
+    heard: list[str] = []
+    host = make_host("sbatch", cwd=str(tmp_path), environment={"SLURM_CLUSTER_NAME": "here"})
+    session = replace(make_session(tmp_path, host), reporter=Hearing(heard))
+    note_other_site(session, load_site(site, host), given)
+    assert heard == ([f"this machine is here, but {said}: use --site here for its settings"] if said else [])
+    assert answering_site("there", host) == "here"
+    assert answering_site("here", host) == "here"
+    assert answering_site("there", make_host(cwd=str(tmp_path))) == "there"
+
+
+def write_sites(folder: Path) -> None:
+    """Write the profiles of two clusters, `here` and `there`."""
+    (folder / "argosy-sites").mkdir()
+    for name in ("here", "there"):
+        text = f'name = "{name}"\ntitle = "T"\nscheduler = "slurm"\n[identity]\nclusters = ["{name}"]\n'
+        (folder / f"argosy-sites/{name}.toml").write_text(text)
+
+
+def test_a_refused_job_is_blamed_on_the_cluster_that_refused_it(tmp_path: Path) -> None:
+    write_sites(tmp_path)
+    heard: list[str] = []
+    host = make_host("sbatch", cwd=str(tmp_path), environment={"SLURM_CLUSTER_NAME": "here"})
+    refusal = Reply(1, "", "sbatch: error: Batch job submission failed: Invalid account")
+    session = replace(make_session(tmp_path, host, FakeRunner([(("sbatch",), refusal)])), reporter=Hearing(heard))
+    request = LaunchRequest("bare:", ("true",), "there", given={"site": ("there", "ARGOSY_SITE")})
+    with pytest.raises(SiteError, match=r"^here rejects this job"):
+        launch(request, session)
+    assert "this machine is here, but ARGOSY_SITE says there: use --site here for its settings" in heard

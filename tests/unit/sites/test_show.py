@@ -14,7 +14,7 @@ from argosy.cli.cmd_explain import render_explained
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Variable
 from argosy.core.records import replace
-from argosy.core.session import QuietReporter, Session
+from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.explain import GROUPS, ExplainedValue, explain_plan
@@ -28,7 +28,7 @@ from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.sbatch import JobOptions
-from tests.unit.machines import make_host, make_session
+from tests.unit.machines import Hearing, make_host, make_session
 
 SITES = [read_site(name) for name in site_names()]
 
@@ -412,17 +412,6 @@ def test_the_cluster_that_is_here_needs_no_name_and_another_is_refused(word: str
     assert "here" not in " ".join(directives)
     with pytest.raises(UsageError, match="another cluster"):
         prepare_launch(replace(asked, extra=(word.replace("here", "there"),)), session, purpose=Purpose.SHOW)
-
-
-class Hearing(QuietReporter):
-    """A reporter that keeps what is noted."""
-
-    def __init__(self, heard: list[str]) -> None:
-        self.heard = heard
-
-    def note(self, text: str) -> None:
-        """Keep it."""
-        self.heard.append(text)
 
 
 def test_a_value_without_a_source_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
