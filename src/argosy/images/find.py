@@ -29,6 +29,7 @@ from argosy.images.formats import OutputFormat, refuse_suffix
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import image_of_prefix
+from argosy.sites.load import doubtful_profiles
 
 
 def fetch_or_find_image(reference: str, session: Session) -> Path:
@@ -60,9 +61,10 @@ def fetch_or_find_image(reference: str, session: Session) -> Path:
 
         return fetch_image(parse_reference(reference), session).path
     refuse_dangling(reference, session)
+    searched = f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}"
     raise UsageError(
         f"there is no image {reference!r}",
-        evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
+        evidence="\n".join([searched, *doubtful_profiles(session.host)]),
         hint=_missing_hint(reference, session),
     )
 

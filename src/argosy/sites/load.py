@@ -18,7 +18,15 @@ from argosy.core.model import Host
 from argosy.core.render import count
 from argosy.sites.binding import plan_masks
 from argosy.sites.profile import Identity, Site
-from argosy.sites.read import DATA, describe_source, profile_folders, read_site, read_sites
+from argosy.sites.read import (
+    DATA,
+    describe_source,
+    profile_folders,
+    read_site,
+    read_sites,
+    replaced_profiles,
+    with_replaced,
+)
 
 SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
 
@@ -49,7 +57,10 @@ def load_profile(name: str, host: Host) -> LoadedSite:
     """
     folders = profile_folders(host)
     path, note = describe_source(name, folders)
-    site = read_site(str(path), folders)
+    try:
+        site = read_site(str(path), folders)
+    except SiteError as error:
+        raise with_replaced(error, name, folders) from error
     with locate_profile_errors(name, host):
         plan_masks(site.node)
     return LoadedSite(site, str(path), note)
@@ -153,6 +164,16 @@ def sites_here(host: Host, skipped: Callable[[SiteError], None] | None = None) -
     """
     sites = {site.name: site for site in read_sites(profile_folders(host), skipped)}
     return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
+
+
+def doubtful_profiles(host: Host) -> Iterator[str]:
+    """Yield why the profile of this machine, and with it a folder of images, may be missing or another one."""
+    skipped: list[SiteError] = []
+    sites_here(host, skipped.append)
+    for error in skipped:
+        first = error.evidence.splitlines()[:1]
+        yield "; ".join(filter(None, (": ".join((f"skipped: {error.what}", *first)), error.hint)))
+    yield from replaced_profiles(profile_folders(host))
 
 
 def advise_on_site(host: Host) -> str:

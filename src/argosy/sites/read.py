@@ -137,12 +137,25 @@ def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
     source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
+    what = _replaced(path, folders)
+    return path, f"{source}; it replaces {what}" if what else source
+
+
+def _replaced(path: Path, folders: Sequence[Path]) -> str:
+    """Return which profile of a later folder a profile on the search path replaces; empty if it replaces none."""
     later = [folder / path.name for folder in folders[folders.index(path.parent) + 1 :]]
-    hidden = next((file for file in (*later, DATA / path.name) if file.is_file()), None)
-    if hidden is None:
-        return path, source
-    what = f"the shipped profile {name}" if hidden.parent == DATA else str(hidden)
-    return path, f"{source}; it replaces {what}"
+    hidden = next((file for file in (*later, DATA / path.name) if os.path.isfile(file)), None)  # noqa: PTH113 - closed
+    if hidden is None or path.parent == DATA:
+        return ""
+    return f"the shipped profile {path.stem}" if hidden.parent == DATA else str(hidden)
+
+
+def replaced_profiles(folders: Sequence[Path]) -> Iterator[str]:
+    """Yield a line about each profile of the project or the user that replaces one of the administrators."""
+    for name in site_names([SYSTEM]):
+        path = find_profile(name, folders)
+        if path.parent != SYSTEM:
+            yield f"{path} replaces {SYSTEM / path.name}"
 
 
 def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
@@ -183,9 +196,18 @@ def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | N
             site = read_site(name, folders)
             _refuse_other_name(site, find_profile(name, folders))
         except SiteError as error:
-            report(error)
+            report(with_replaced(error, name, folders))
             continue
         yield site
+
+
+def with_replaced(error: SiteError, name: str, folders: Sequence[Path]) -> SiteError:
+    """Return the error of an invalid profile, whose hint also names the profile that it replaces."""
+    path = find_profile(name, folders)
+    replaced = _replaced(path, folders) if path.parent in folders else ""
+    if replaced:
+        error.hint = f"{error.hint}; or remove the file, to use {replaced} again"
+    return error
 
 
 def _refuse_other_name(site: Site, path: Path) -> None:

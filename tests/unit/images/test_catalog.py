@@ -12,7 +12,7 @@ import pytest
 
 from argosy.builder.bases.base import base_file
 from argosy.builder.output.oci import write_sif_layout
-from argosy.core.errors import ImageError, UsageError
+from argosy.core.errors import ImageError, SiteError, UsageError
 from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
@@ -37,6 +37,8 @@ from argosy.images.find import fetch_or_find_image, guess_name, means_reference,
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.squashfs.pack import run_pack
+from argosy.sites import read
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from argosy.sites.software import Images
@@ -339,3 +341,33 @@ def test_images_of_a_site_that_the_user_names_are_found_by_their_names(session: 
 
 def test_marenostrum_names_the_folder_of_the_images_that_its_command_lists() -> None:
     assert read_site("mn5-acc").images.folders == ("/gpfs/apps/MN5/ACC/SINGULARITY/SRC/images",)
+
+
+def test_a_missing_image_is_traced_to_the_profiles_that_hide_a_folder_of_images(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, own = tmp_path / "etc/sites", tmp_path / "own/argosy/sites/nimbus.toml"
+    monkeypatch.setattr(read, "SYSTEM", system)
+    images = tmp_path / "shared/base/2026.sif"
+    for file in (system / "nimbus.toml", own, images):
+        file.parent.mkdir(parents=True)
+    images.write_bytes(b"x")
+    environment = {"SLURM_CLUSTER_NAME": "nimbus", "XDG_CONFIG_HOME": str(tmp_path / "own")}
+    there = replace(session, host=replace(session.host, environment=environment))
+    head = 'name = "nimbus"\ntitle = "N"\nscheduler = "slurm"\n'
+    marks = f'[identity]\nclusters = ["nimbus"]\n[images]\nfolders = ["{tmp_path}/shared"]\n'
+    (system / "nimbus.toml").write_text(head + marks)
+    assert find_in_catalog("base:2026", there) == images
+    own.write_text(f'{head}[node]\ncores = "8"\n')
+    with pytest.raises(UsageError, match="there is no image") as raised:
+        fetch_or_find_image("base:2026", there)
+    assert f"skipped: invalid profile nimbus.toml: {own}:5: node.cores: expected" in raised.value.evidence
+    assert f"or remove the file, to use {system}/nimbus.toml again" in raised.value.evidence
+    own.write_text(head)
+    with pytest.raises(UsageError, match="there is no image") as raised:
+        fetch_or_find_image("base:2026", there)
+    assert raised.value.evidence.endswith(f"\n{own} replaces {system}/nimbus.toml")
+    own.write_text("foo = 1\n")
+    with pytest.raises(SiteError) as invalid:
+        load_site("nimbus", there.host)
+    assert f"or remove the file, to use {system}/nimbus.toml again" in invalid.value.hint
