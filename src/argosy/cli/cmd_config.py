@@ -18,7 +18,14 @@ from argosy.core.errors import CheckFailed
 from argosy.core.locks import Owner
 from argosy.launch.request import configured_settings, make_request
 from argosy.recipes.project_file import project_schema
-from argosy.recipes.user_config import KEYS, ConfigSetting, expand_folders, refuse_unknown_key, write_config
+from argosy.recipes.user_config import (
+    KEYS,
+    ConfigSetting,
+    describe_unused_settings,
+    expand_folders,
+    refuse_unknown_key,
+    write_config,
+)
 from argosy.sites.load import load_site
 from argosy.slurm.option_checks import refuse_invalid_options
 
@@ -48,6 +55,8 @@ def config(ctx: click.Context, /, *, as_json: bool) -> None:
     missing = f"not set: {', '.join(key for key in KEYS if key not in found)}"
     filled = textwrap.fill(missing, output_width(), subsequent_indent="  ")
     print_report([*found.values()], "\n".join(filter(None, (table, filled))), as_json=as_json)
+    if unused := describe_unused_settings():
+        click.echo(unused, err=True)
 
 
 @config.command("get")

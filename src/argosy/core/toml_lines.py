@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import EnumType
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -159,6 +160,15 @@ def _inner(kind: Any) -> Any:
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def describe_ignored(path: Path, keys: Mapping[str, int]) -> str:
+    """Return a note about keys of an administrators' file that are not used, with their lines; empty without keys.
+
+    Such a file is for all installed versions of Argosy, and an older one must not fail at a key for a newer one.
+    """
+    shown = ", ".join(f"{key} (line {line})" for key, line in keys.items())
+    return f"{path}: this version of Argosy does not know, and does not use: {shown}" if shown else ""
 
 
 def find_line(text: str, keys: Sequence[str]) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from argosy.core.model import BARE_PREFIX, ChoiceKey, Host
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.sites.load import detect_sites, machine_here, sites_here
+from argosy.recipes.user_config import describe_unused_settings
+from argosy.sites.load import LoadedSite, detect_sites, machine_here, sites_here
 from argosy.sites.profile import Site
+from argosy.sites.read import describe_unused
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 """Folders that are local to each node."""
@@ -37,6 +39,13 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
         session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
     else:
         note_local(session, plan)
+
+
+def note_site(session: Session, profile: LoadedSite, given: Mapping[str, tuple[str, str]]) -> None:
+    """Note what users may not expect of the site of a launch: another site, or keys that are not used."""
+    note_other_site(session, profile.site, given)
+    for line in filter(None, (describe_unused(Path(profile.path)), describe_unused_settings())):
+        session.reporter.note(line)
 
 
 def note_other_site(session: Session, site: Site, given: Mapping[str, tuple[str, str]]) -> None:

@@ -45,7 +45,7 @@ from argosy.launch.image_checks import (
 )
 from argosy.launch.launchers.launcher import NEEDED
 from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
-from argosy.launch.notes import note_other_site
+from argosy.launch.notes import note_site
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import locate_given_values
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -132,7 +132,7 @@ def resolve_launch(
         refuse_host_program(request.command)
     profile = profile or load_profile(request.site, host)
     if purpose is Purpose.START:
-        note_other_site(session, profile.site, request.given)
+        note_site(session, profile, request.given)
     host = with_allocated_gpus(session) if request.in_allocation else host
     with locate_profile_errors(request.site, host):
         request, site = complete_request(_without_own_cluster(request, host), profile.site, host)

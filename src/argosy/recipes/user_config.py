@@ -21,7 +21,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, config_folder, paths_from, refuse_relative
 from argosy.core.store import editing, write_text
 from argosy.core.suggest import did_you_mean
-from argosy.core.toml_lines import find_line, load_toml
+from argosy.core.toml_lines import describe_ignored, find_line, load_toml
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import refuse_other_choices
 
@@ -123,7 +123,18 @@ def _read_config(path: Path) -> dict[str, ConfigSetting]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", evidence=str(error), hint="check the file and its mode") from error
     table = load_toml(text, str(path), hint='write one KEY = "VALUE" per line')
-    return {key: _check(path, text, key, value) for key, value in table.items()}
+    known = {key: value for key, value in table.items() if key in KEYS or path != SYSTEM_CONFIG}
+    return {key: _check(path, text, key, value) for key, value in known.items()}
+
+
+def describe_unused_settings() -> str:
+    """Return a note about the keys of the system's file that this version does not know; empty if there is none."""
+    try:
+        text = SYSTEM_CONFIG.read_text(encoding="utf-8-sig")
+        table = load_toml(text, str(SYSTEM_CONFIG))
+    except (OSError, UnicodeDecodeError, UsageError):
+        return ""  # whoever reads the values gets this error
+    return describe_ignored(SYSTEM_CONFIG, {key: find_line(text, (key,)) for key in table if key not in KEYS})
 
 
 def _refuse_special(path: Path) -> None:

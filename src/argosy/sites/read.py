@@ -20,7 +20,7 @@ from argosy.core.render import count
 from argosy.core.session import config_folder
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean, suggest_word
-from argosy.core.toml_lines import find_fault, find_line, load_toml
+from argosy.core.toml_lines import describe_ignored, find_fault, find_line, load_toml
 from argosy.sites.profile import Site
 
 DATA = Path(__file__).parent / "data"
@@ -65,8 +65,13 @@ def user_profiles(environment: Mapping[str, str]) -> Path | None:
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
     """Return the names of all profiles in these folders; see `_closed_folders` for those that cannot be read."""
-    names = {path.stem for folder in folders for path in folder.glob("*.toml")}
+    names = {path.stem for path in list_profiles(folders)}
     return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
+
+
+def list_profiles(folders: Sequence[Path]) -> list[Path]:
+    """Return the files of all profiles and fragments in these folders."""
+    return [path for folder in folders for path in sorted(folder.glob("*.toml"))]
 
 
 def _closed_folders(folders: Sequence[Path]) -> tuple[str, ...]:
@@ -234,10 +239,49 @@ def read_table(path: Path) -> Table:
         text = path.read_text(encoding="utf-8")
         return parse_table(text, str(path))
     except msgspec.ValidationError as error:
-        raise _explain_invalid(path, text, str(error)) from error
+        table = _known_part(path, text) if path.parent == SYSTEM else None
+        if table is None:
+            raise _explain_invalid(path, text, str(error)) from error
+        return table
     except (OSError, UnicodeDecodeError) as error:
         hint = "check the path and its permissions; the file must be UTF-8"
         raise SiteError(f"cannot read the profile {path.name}", evidence=f"{path}: {error}", hint=hint) from error
+
+
+def _known_part(path: Path, text: str) -> Table | None:
+    """Return a profile without the keys that this version does not know; None if it has other faults."""
+    table = load_toml(text, str(path), kind=SiteError)
+    try:
+        for key in _unknown_keys(path):
+            *above, last = key.split(".")
+            part: Any = table
+            for each in above:
+                part = part[int(each) if isinstance(part, list) else each]
+            del part[last]
+        msgspec.convert(table, Site)
+    except (msgspec.ValidationError, KeyError):  # a key with a dot in quotes is not found
+        return None
+    return table
+
+
+def _unknown_keys(path: Path) -> dict[str, int]:
+    """Return the unknown keys of a file and their lines."""
+    from argosy.sites.faults import read_faults  # noqa: PLC0415 - only for an invalid file
+
+    return {fault.key: fault.line for fault in read_faults(path) if fault.unknown}
+
+
+def describe_unused(path: Path) -> str:
+    """Return a note about the keys of a profile of the administrators that this version does not know; else empty."""
+    if path.parent != SYSTEM:
+        return ""
+    try:
+        parse_table(path.read_text(encoding="utf-8"), str(path))
+    except msgspec.ValidationError:
+        return describe_ignored(path, _unknown_keys(path))
+    except (OSError, UnicodeDecodeError, SiteError):
+        pass  # whoever reads the profile gets this error
+    return ""
 
 
 @functools.lru_cache(maxsize=64)

@@ -52,6 +52,21 @@ def test_variables_win_over_the_users_file_and_that_over_the_systems(tmp_path: P
     assert "account" not in fill_options({}, ("account",), home, preset=("account",))
 
 
+def test_an_unknown_key_stops_nobody_if_the_administrators_wrote_it(
+    tmp_path: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", home | {"PATH": os.environ["PATH"]})
+    write(tmp_path / "etc/config.toml", '# ours\nnew = 1\naccount = "b"\n')
+    assert set(read_files(home)) == {"account"}
+    assert (
+        argosy("config").stderr
+        == f"{tmp_path}/etc/config.toml: this version of Argosy does not know, and does not use: new (line 2)\n"
+    )
+    write(tmp_path / "config/argosy/config.toml", "new = 1\n")
+    with pytest.raises(UsageError, match="unknown key 'new'"):
+        read_files(home)
+
+
 def test_the_defaults_of_a_file_are_for_the_site_that_it_names(tmp_path: Path, home: dict[str, str]) -> None:
     write(tmp_path / "etc/config.toml", 'site = "a"\npartition = "main"\nmail_type = "END"\n')
     both = {"site", "partition", "mail_type"}

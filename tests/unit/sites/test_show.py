@@ -11,20 +11,23 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import render_explained
-from argosy.core.errors import UsageError
+from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Variable
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.diagnostics.doctor import rules
+from argosy.diagnostics.doctor.rules import check_this_machine
 from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.explain import GROUPS, ExplainedValue, explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
-from argosy.launch.notes import note_target
+from argosy.launch.notes import note_site, note_target
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import parse_torch_version
 from argosy.launch.variables import caller_variables
-from argosy.sites.load import Machine, detect_sites, machine_here
+from argosy.sites import read
+from argosy.sites.load import Machine, detect_sites, load_profile, machine_here
 from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.sbatch import JobOptions
@@ -293,6 +296,37 @@ def test_the_sites_advice_against_a_launcher_is_shown(capsys: pytest.CaptureFixt
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "launcher"]
     assert "frontier advises against it: " in row["why"]
     assert row["evidence"].startswith("https://")
+
+
+def test_an_unknown_key_in_a_profile_of_the_administrators_is_noted_and_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "SYSTEM", tmp_path)
+    head = 'name = "nimbus"\ntitle = "N"\nscheduler = "slurm"\nnew = 1\n'
+    path = tmp_path / "nimbus.toml"
+    path.write_text(f'{head}[node]\ncores = 8\nnewer = 2\n[[partitions]]\nname = "cpu"\nnewest = 3\n')
+    profile = load_profile("nimbus", make_host())
+    assert (profile.site.node.cores, profile.site.partitions[0].name) == (8, "cpu")
+    note = (
+        f"{path}: this version of Argosy does not know, and does not use: "
+        "new (line 4), node.newer (line 7), partitions.0.newest (line 10)"
+    )
+    heard: list[str] = []
+    note_site(replace(laptop(), reporter=Hearing(heard)), profile, {})
+    assert heard == [note]
+    assert run_app(["sites", "lint", "nimbus"]) == 7
+    assert "nimbus.toml:7: " in capsys.readouterr().out
+    monkeypatch.setattr(rules, "collect_facts", lambda _: None)
+    monkeypatch.setattr(rules, "check_machine", lambda *_, **__: ())
+    assert note in [finding.evidence for finding in check_this_machine(laptop())]
+    path.write_text(f'{head}[node]\ncores = "8"\n')
+    with pytest.raises(SiteError, match="2 faults"):
+        load_profile("nimbus", make_host())
+    monkeypatch.undo()
+    own = tmp_path / "nimbus.toml"
+    own.write_text(head)
+    with pytest.raises(SiteError, match="unknown key 'new'"):
+        load_profile(str(own), make_host())
 
 
 def test_an_unreadable_profile_is_reported_and_hides_no_other(

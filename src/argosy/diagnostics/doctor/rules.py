@@ -18,11 +18,13 @@ from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
 from argosy.host.quota import Quota
 from argosy.recipes.build_options import PYTHON_BASE
+from argosy.recipes.user_config import describe_unused_settings
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.load import advise_on_new_site, load_site, sites_here
 from argosy.sites.profile import Site
+from argosy.sites.read import describe_unused, list_profiles, profile_folders
 
 CONDA = "conda install -c conda-forge"
 INSTALL: Mapping[str, str] = {
@@ -368,7 +370,7 @@ def check_this_machine(session: Session, site: str = "") -> tuple[Finding, ...]:
     """
     skipped: list[SiteError] = []
     seen, matching = collect_facts(session), sites_here(session.host, skipped.append)
-    invalid = tuple(_check_profiles(skipped))
+    invalid = tuple(_check_profiles(skipped, session.host))
     if site:
         profile = load_site(site, session.host)
         return (*check_machine(seen, profile, here=is_here(profile, matching, session.host)), *invalid)
@@ -381,8 +383,11 @@ def check_this_machine(session: Session, site: str = "") -> tuple[Finding, ...]:
     return (*check_machine(seen, None), *invalid, unknown)
 
 
-def _check_profiles(skipped: Sequence[SiteError]) -> Iterator[Finding]:
-    """Warn of the profiles that no command uses: one of them may be that of this machine."""
+def _check_profiles(skipped: Sequence[SiteError], host: Host) -> Iterator[Finding]:
+    """Warn of the profiles that no command uses, and of keys that are not used: one may be that of this machine."""
     if skipped:
         evidence = "skipped: " + "; ".join(error.what for error in skipped)
         yield Finding("profiles", State.WARN, evidence, "correct or move them; details: argosy sites ls")
+    notes = (describe_unused_settings(), *map(describe_unused, list_profiles(profile_folders(host))))
+    for note in filter(None, notes):
+        yield Finding("profiles", State.WARN, note, "correct the keys; those of a newer Argosy may stay")

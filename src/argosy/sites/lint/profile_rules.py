@@ -22,7 +22,7 @@ from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, m
 from argosy.sites.lint.value_rules import LAUNCHER_NAMES, RUNTIME_NAMES, VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Conditional
-from argosy.sites.read import find_profile, read_site
+from argosy.sites.read import describe_unused, find_profile, read_site
 from argosy.slurm.times import parse_minutes
 
 OLDEST = dt.timedelta(days=540)
@@ -65,6 +65,8 @@ def lint_named_profile(name: str, folders: Sequence[Path]) -> tuple[FileFinding,
         site = read_site(str(path), folders)
     except SiteError as error:
         return _format_findings(path, error)
+    if describe_unused(path):
+        return _format_findings(path, SiteError("unknown keys", evidence=str(path)))
     return lint_profile(str(path), path.read_text(encoding="utf-8"), site, dt.datetime.now(tz=dt.UTC).date())
 
 
