@@ -62,9 +62,9 @@ def _means_submitted(session: Session, name: str) -> bool:
     project = Path(session.host.cwd, PROJECT_FILE)
     if is_job_id(name) or not project.is_file():
         return names_run(session, name)
-    from argosy.recipes.project_file import read_project
+    from argosy.recipes.project_file import read_project_here
 
-    return name not in read_project(project).table.job and names_run(session, name)
+    return name not in read_project_here(project).table.job and names_run(session, name)
 
 
 def render_explained(rows: Sequence[ExplainedValue], width: int, *, evidence: bool) -> list[list[str]]:

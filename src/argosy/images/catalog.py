@@ -28,6 +28,7 @@ from argosy.core.store import editing, make_folder, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.recipes.option_row import PROJECT_FILE
+from argosy.recipes.trust import foreign_owner
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
@@ -83,7 +84,7 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
     """Return the folders to search, in this order: the user's, the project's, the site's."""
     project = Path(session.host.cwd)
     folders = list(session.paths.images)
-    if (project / PROJECT_FILE).is_file():
+    if (project / PROJECT_FILE).is_file() and not foreign_owner(project / PROJECT_FILE, project / PROJECT_FOLDER):
         folders.append(project / PROJECT_FOLDER)
     for site in sites_here(session.host):
         folders += map(Path, _folders_of(site, session))

@@ -13,7 +13,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.recipes.user_config import describe_unused_settings
 from argosy.sites.load import LoadedSite, detect_sites, machine_here, sites_here
 from argosy.sites.profile import Site
-from argosy.sites.read import describe_unused
+from argosy.sites.read import describe_unused, foreign_profiles, profile_folders
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 """Folders that are local to each node."""
@@ -44,7 +44,8 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
 def note_site(session: Session, profile: LoadedSite, given: Mapping[str, tuple[str, str]]) -> None:
     """Note what users may not expect of the site of a launch: another site, or keys that are not used."""
     note_other_site(session, profile.site, given)
-    for line in filter(None, (describe_unused(Path(profile.path)), describe_unused_settings())):
+    foreign = map(foreign_profiles, profile_folders(session.host))
+    for line in filter(None, (*foreign, describe_unused(Path(profile.path)), describe_unused_settings())):
         session.reporter.note(line)
 
 

@@ -59,9 +59,9 @@ def _join_project(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Join options with the project file of the current folder, if there is one."""
     if not path.is_file():
         return dict(options)
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+    from argosy.recipes.project_file import read_project_here  # noqa: PLC0415 - most folders have no project file
 
-    project, name = read_project(path), str(options["image"])
+    project, name = read_project_here(path), str(options["image"])
     if name in project.table.job or not (options.get("command") or "/" in name or Path(name).exists()):
         return with_job(project, name, {key: value for key, value in options.items() if key != "image"})
     return with_defaults(project, options)
@@ -80,9 +80,9 @@ def configured_settings(host: Host) -> dict[str, ConfigSetting]:
     found |= {key: ConfigSetting(key, host.environment[name], name) for key, name in presets.items()}
     path = Path(host.cwd, PROJECT_FILE)
     if path.is_file():
-        from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+        from argosy.recipes.project_file import read_project_here  # noqa: PLC0415 - most folders have no project file
 
-        project = read_project(path)
+        project = read_project_here(path)
         site = read_variables(host.environment, ("site",))
         written = with_defaults(project, {key: each.value for key, each in site.items()})["given"]
         found |= {key: ConfigSetting(key, value, source) for key, (value, source) in written.items()}

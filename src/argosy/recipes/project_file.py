@@ -18,6 +18,7 @@ from argosy.core.toml_lines import TomlFault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, refuse_other_choices, rows, toml_fields
+from argosy.recipes.trust import refuse_foreign
 
 
 def _key(meaning: str) -> Meta:
@@ -219,7 +220,19 @@ def find_project(folder: Path) -> Project | None:
     path = folder / PROJECT_FILE
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a broken link to {path.readlink()}", hint="repair or remove the link")
-    return read_project(path) if path.is_file() else None
+    return read_project_here(path) if path.is_file() else None
+
+
+def read_project_here(path: Path) -> Project:
+    """Read the project file of the current folder, which nobody named, unless another user owns it.
+
+    Raises
+    ------
+    UsageError
+        If it belongs to another user, or is not valid.
+    """
+    refuse_foreign(path)
+    return read_project(path)
 
 
 def read_project(path: Path, shown: str = "") -> Project:

@@ -26,12 +26,17 @@ from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import refuse_other_choices
 
 SYSTEM_CONFIG = Path("/etc/argosy/config.toml")
+TRUSTED_FOLDERS = "trusted_folders"
 FOLDERS: Mapping[str, str] = {
     "cache": "Folder of the cache. Default: ~/.cache/argosy.",
     "state": "Folder of the records of launches. Default: ~/.local/state/argosy.",
     "images": "Folders with images, separated by colons. Default: ~/.local/share/argosy/images.",
+    TRUSTED_FOLDERS: "Folders, separated by colons, in which argosy.toml and argosy-sites may belong to other users.",
 }
 """Keys that are not options: key -> help text."""
+
+LISTS = frozenset({"images", TRUSTED_FOLDERS})
+"""Keys of folders, separated by colons."""
 
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 """A variable in a path."""
@@ -233,7 +238,7 @@ def expand_folders(setting: ConfigSetting, environment: Mapping[str, str]) -> st
             evidence=f"{setting.source}: {setting.key} = {setting.value}",
             hint="write variables of the environment as $NAME or ${NAME}, for example $USER",
         )
-    for path in value.split(":") if setting.key == "images" else (value,):
+    for path in value.split(":") if setting.key in LISTS else (value,):
         if path:
             refuse_relative(path, setting.key, setting.source)
     return value

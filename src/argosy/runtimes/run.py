@@ -104,9 +104,9 @@ def _with_project(options: dict[str, Any], session: Session) -> dict[str, Any]:
     path = Path(session.host.cwd, PROJECT_FILE)
     if not path.is_file():
         return options
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+    from argosy.recipes.project_file import read_project_here  # noqa: PLC0415 - most folders have no project file
 
-    project = read_project(path)
+    project = read_project_here(path)
     joined = with_defaults(project, options)
     kept = []
     for text in joined["bind"]:

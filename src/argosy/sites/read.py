@@ -21,6 +21,7 @@ from argosy.core.session import config_folder
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.core.toml_lines import describe_ignored, find_fault, find_line, load_toml
+from argosy.recipes.trust import foreign_owner, how_to_trust
 from argosy.sites.profile import Site
 
 DATA = Path(__file__).parent / "data"
@@ -34,6 +35,9 @@ EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
 
 Table = dict[str, Any]
 
+PROJECT_FOLDER = "argosy-sites"
+"""Folder of the profiles of a project; those of another user are not used."""
+
 SYSTEM = Path("/etc/argosy/sites")
 """Profiles of the administrators of this machine."""
 
@@ -45,7 +49,7 @@ def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ..
     """Return the folders of profiles by precedence: project, user, system, shipped."""
     user = user_profiles(environment)
     return (
-        project / "argosy-sites",
+        project / PROJECT_FOLDER,
         *((user,) if user else ()),
         SYSTEM,
         DATA,
@@ -64,27 +68,42 @@ def user_profiles(environment: Mapping[str, str]) -> Path | None:
 
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
-    """Return the names of all profiles in these folders; see `_closed_folders` for those that cannot be read."""
+    """Return the names of all profiles in these folders; see `_unused_folders` for those that cannot be read."""
     names = {path.stem for path in list_profiles(folders)}
     return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
 
 
 def list_profiles(folders: Sequence[Path]) -> list[Path]:
     """Return the files of all profiles and fragments in these folders."""
-    return [path for folder in folders for path in sorted(folder.glob("*.toml"))]
+    return [path for folder in _used(folders) for path in sorted(folder.glob("*.toml"))]
 
 
-def _closed_folders(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Return path and reason of each folder that exists and cannot be listed; `Path.glob` passes over them."""
-    out = []
+def _used(folders: Sequence[Path]) -> list[Path]:
+    """Return these folders without a project's that another user owns, or in which another user owns a file."""
+    return [folder for folder in folders if not foreign_profiles(folder)]
+
+
+def foreign_profiles(folder: Path) -> str:
+    """Return whose profiles of a project are not used, and how to use them; empty for any other folder."""
+    owner = foreign_owner(folder, *folder.glob("*.toml")) if folder.name == PROJECT_FOLDER else ""
+    return f"{folder} is not used, because it belongs to {owner}; {how_to_trust(folder.parent)}" if owner else ""
+
+
+def _unused_folders(folders: Sequence[Path]) -> list[SiteError]:
+    """Return why folders that exist are not used: `Path.glob` passes over those that cannot be listed."""
+    out: list[SiteError] = []
     for folder in folders:
         try:
             os.listdir(folder)  # noqa: PTH208 - only to see the error
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            out.append(f"{folder}: {error.strerror}")
-    return tuple(out)
+            place = f"{folder}: {error.strerror}"
+            out.append(SiteError("cannot read a folder of profiles", evidence=place, hint="ask its owner for mode 755"))
+        else:
+            what, _, hint = foreign_profiles(folder).partition("; ")
+            out += [SiteError(what, hint=hint)] if what else []
+    return out
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
@@ -95,7 +114,7 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     SiteError
         When there is none; the hint suggests the most similar name.
     """
-    paths = [Path(name)] if name.endswith(".toml") else [folder / f"{name}.toml" for folder in folders]
+    paths = [Path(name)] if name.endswith(".toml") else [each / f"{name}.toml" for each in _used(folders)]
     found = next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113 - Path's raises for long names
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
@@ -105,12 +124,17 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         own = f"{name}.toml"
         near = own if own in files else " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
-        closed = (f"cannot read {each}" for each in _closed_folders(folders))
+        unused = (": ".join(filter(None, (each.what, each.evidence))) for each in _unused_folders(folders))
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",
             evidence="it is a folder" * os.path.isdir(name)  # noqa: PTH112 - Path's raises for long names
             if is_path
-            else "\n".join([f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml", *closed]),
+            else "\n".join(
+                [
+                    f"known: {', '.join(known)}; or give the path of a profile, which ends in .toml",
+                    *unused,
+                ]
+            ),
             hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
         )
     return found
@@ -194,8 +218,8 @@ def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | N
         Called with the error of each other profile, and of each folder that cannot be read.
     """
     report = skipped or (lambda _: None)
-    for closed in _closed_folders(folders):
-        report(SiteError("cannot read a folder of profiles", evidence=closed, hint="ask its owner for mode 755"))
+    for unused in _unused_folders(folders):
+        report(unused)
     for name in site_names(folders):
         try:
             site = read_site(name, folders)
@@ -314,7 +338,7 @@ def _fragments(table: Table, path: Path, folders: Sequence[Path], within: tuple[
 
 def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple[Path, ...]) -> Path:
     """Find a name of ``use``: a fragment, else a site, but no profile that includes this one."""
-    paths = [path.parent, *folders, DATA]
+    paths = [path.parent, *_used(folders), DATA]
     files = [place / f"{kind}{name}.toml" for kind in (FRAGMENT, "") for place in paths]
     found = next((file for file in files if file.is_file() and file not in within), None)
     if found is not None:

@@ -36,7 +36,7 @@ def write(path: Path, text: str) -> None:
 
 def test_the_keys_are_options_and_folders() -> None:
     assert {"site", "account", "partition", "qos", "reservation", "mail_type", "launcher", "runtime"} <= set(KEYS)
-    assert set(KEYS) - set(LAUNCH) == {"cache", "state", "images"}
+    assert set(KEYS) - set(LAUNCH) == {"cache", "state", "images", "trusted_folders"}
 
 
 def test_variables_win_over_the_users_file_and_that_over_the_systems(tmp_path: Path, home: dict[str, str]) -> None:
