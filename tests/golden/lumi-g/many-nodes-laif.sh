@@ -164,10 +164,18 @@ stop_node() {
     exit "$2"
 }
 
-# FOLDERS COMMAND...: create private folders on this node.  Folders of other users are not used.
+# FOLDERS COMMAND...: create private folders on this node.  Folders of other users are not used, nor folders in those
+# in which another user can rename them; in a container, root may be nobody (65534).
 own_folders() {
     for argosy_folder in $1; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        argosy_above=$argosy_folder
+        while argosy_above=${argosy_above%/*} && [ "${argosy_above#/}" != "$argosy_above" ]; do
+            argosy_unsafe=$(find "$argosy_above" "$argosy_above/." -prune \( ! -type l -perm -0002 ! -perm -1000 \
+                -o ! -user "$(id -u)" ! -user 0 ! -user 65534 \)) || argosy_unsafe=$argosy_above
+            [ -z "$argosy_unsafe" ] ||
+                stop_node "another user can replace what is in $argosy_above, so $argosy_folder is not used" 7
+        done
         mkdir -m 700 "$argosy_folder" 2> /dev/null ||
             [ -n "$(find "$argosy_folder" -prune -type d -user "$(id -u)" 2> /dev/null)" ] ||
             stop_node "$argosy_folder cannot be created, or belongs to another user" 7

@@ -160,6 +160,46 @@ def test_a_folder_on_a_node_that_the_user_does_not_own_ends_the_rank(shell: str,
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("planted", "code"),
+    [
+        ("open folder", 7),
+        ("open folder above", 7),
+        ("folder of a stranger", 7),
+        ("link of a stranger", 7),
+        ("link to an open folder", 7),
+        ("sticky folder", 0),
+        ("own link", 0),
+    ],
+)
+def test_a_folder_that_another_user_can_replace_during_the_job_ends_the_rank(
+    shell: str, planted: str, code: int, tmp_path: Path
+) -> None:
+    parent, other = tmp_path / "tmp/alice", tmp_path / "other"
+    parent.parent.mkdir()
+    other.mkdir()
+    if "stranger" in planted and os.geteuid() != 0:
+        pytest.skip("only root gives a folder to another user")
+    if "link" in planted:
+        parent.symlink_to(other)
+    else:
+        parent.mkdir()
+    if "stranger" in planted:
+        os.lchown(parent, 12345, 12345)
+    elif planted == "open folder above":
+        parent.parent.chmod(0o777)
+    elif planted == "link to an open folder":
+        other.chmod(0o777)
+    elif planted != "own link":
+        parent.chmod(0o1777 if planted == "sticky folder" else 0o777)
+    words = (shell, "-c", OWN_FOLDERS, OWN_FOLDERS.name, f"{parent}/triton", "echo", "ran")
+    variables = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
+    assert (ran.returncode, ran.stdout) == (code, "" if code else "ran\n")
+    assert ("another user can replace what is in" in ran.stderr) == bool(code)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_ranks_meet_on_the_first_host_of_a_list(shell: str) -> None:
     told, port = meet(shell, "node03 node04 login1", "node03")
     assert (told, 20000 <= int(port) < 30000) == ("node03", True)

@@ -268,6 +268,8 @@ PROFILES = (
     ("not-expanded", "\n[slurm]", PART.format("X", "~/x") + "\n[slurm]"),
     ("not-expanded", "\n[slurm]", part("[settings]", 'name = "X"\nlate = "/x/$USER"')),
     ("not-expanded", "\n[slurm]", part("[caches]", 'variables = ["A"]\npath = "/x/$USER"')),
+    ("shared-cache", "\n[slurm]", part("[caches]", 'variables = ["A"]\npath = "/tmp/triton"')),
+    ("shared-cache", "\n[slurm]", part("[caches]", 'variables = ["A"]\npath = "/tmp/{user}/triton"')),
     ("not-expanded", "\n[slurm]", BIND.format("/scratch/$USER") + "\n[slurm]"),
     ("no-value", "\n[slurm]", part("[settings]", 'name = "X"')),
     ("odd-path", "\n[slurm]", BIND.format("/scratch:/data") + "\n[slurm]"),

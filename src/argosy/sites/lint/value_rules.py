@@ -106,6 +106,10 @@ def _split_names(profile: Profile) -> Iterator[Fault]:
             yield Fault(profile.line(section, key), f"{section}.{key} = {value!r} is not one name", "write one name")
 
 
+OPEN_FOLDERS = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - names
+"""Folders of each node in which every user may create folders."""
+
+
 def _relative_path(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     images = (pattern for pattern in site.images.enter if "://" not in pattern)
@@ -143,6 +147,21 @@ def _not_expanded(profile: Profile) -> Iterator[Fault]:
         for path in filter(SHELL.search, bind.paths):
             line = profile.part_line("binds", bind, "paths")
             yield Fault(line, f"no shell expands {path!r}", "write the path, or one of its parents")
+
+
+def _shared_cache(profile: Profile) -> Iterator[Fault]:
+    """Find folders on nodes that users would share, and those below a folder that another user may create first."""
+    for cache in profile.site.caches:
+        line, names = profile.part_line("caches", cache, "path"), set(BRACES.findall(cache.path))
+        parent, _, last = cache.path.rstrip("/").rpartition("/")
+        if not names & {"user", "job"}:
+            what = f"all users of a node would get {cache.path!r}, and only the first one may use it"
+            yield Fault(line, what, f'write path = "{parent}/{{user}}-{last}-{{job}}"')
+        elif "{" in parent and parent.startswith(OPEN_FOLDERS):
+            what = f"another user may create {parent!r} first; jobs then end with code 7"
+            yield Fault(
+                line, what, 'write one name below the folder of all users, for example "/tmp/{user}-NAME-{job}"'
+            )
 
 
 def _without_value(profile: Profile) -> Iterator[Fault]:
@@ -251,6 +270,7 @@ VALUE_RULES: tuple[Rule[Profile], ...] = (
     Rule("several-words", "the program gets a wrong argument", FORMAT, _several_words),
     Rule("several-names", "the job fails when it uses the name", FORMAT, _split_names),
     Rule("relative-path", "each working directory would have another one", FORMAT, _relative_path),
+    Rule("shared-cache", "jobs use no folder on a node that belongs to another user", FORMAT, _shared_cache),
     Rule("not-expanded", "programs get the text as it is written", FORMAT, _not_expanded),
     Rule("no-value", "the variable is empty in each job", FORMAT, _without_value),
     Rule("never-detected", "users must name the site in every command", FORMAT, _never_detected),
