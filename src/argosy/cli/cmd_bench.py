@@ -128,8 +128,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
         ctx.exit(cmd_launch.show_plan(plan, mode.script, as_json=mode.as_json))
     if mode.html or mode.svg:
         _refuse_without_job(
-            cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh),
-            in_allocation=mode.in_allocation,
+            cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh), in_allocation=mode.in_allocation
         )
     launched = cmd_launch.start(request, session, mode.ssh)
     if not launched.job:

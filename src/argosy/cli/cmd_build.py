@@ -17,13 +17,7 @@ from argosy.builder.records import BuildReport, BuildRequest
 from argosy.builder.request import resolve_build_request
 from argosy.cli.common import open_session
 from argosy.cli.compat.cotainr import cotainr_build, is_cotainr
-from argosy.cli.options import (
-    RUN_MODE,
-    GroupedCommand,
-    option,
-    report_options,
-    table_options,
-)
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, report_options, table_options
 from argosy.cli.output import print_report
 from argosy.cli.parameters import NAMED_TEXT
 from argosy.core.errors import UsageError

@@ -56,11 +56,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     if site:
         return _list_of_site(site, as_json=as_json)
     from argosy.images.catalog import catalog_folders, list_catalog, list_dangling
-    from argosy.images.describe import (
-        describe_catalog_image,
-        parse_requirements,
-        render_entries,
-    )
+    from argosy.images.describe import describe_catalog_image, parse_requirements, render_entries
 
     session, asked = open_session(quiet=True), parse_requirements(wanted)
     report_skipped_profiles(session.host)
@@ -100,13 +96,7 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
 @images.command("pull")
 @click.argument("image", type=IMAGE)
 @click.argument("name", default=None, required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=NEW_FILE,
-    metavar="FILE",
-    help="Write a file instead of an entry in the catalog.",
-)
+@click.option("-o", "--output", type=NEW_FILE, metavar="FILE", help="Write a file instead of an entry in the catalog.")
 @force_option
 @json_option
 def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> None:
@@ -149,10 +139,7 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
 @click.argument("image", type=IMAGE)
 @click.argument("target", metavar="HOST:PATH")
 @click.option(
-    "--base",
-    default="",
-    metavar="PATH",
-    help="Image file on HOST with the same base. Default: one in the same folder.",
+    "--base", default="", metavar="PATH", help="Image file on HOST with the same base. Default: one in the same folder."
 )
 @force_option
 @work_dir_option

@@ -230,10 +230,7 @@ def schema() -> None:
     "--image", default="", type=IMAGE, metavar="IMAGE", help="Also test this image, preferably one with PyTorch."
 )
 @click.option(
-    "--script",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the job script to FILE and submit nothing.",
+    "--script", type=click.Path(path_type=Path), metavar="FILE", help="Write the job script to FILE and submit nothing."
 )
 @click.option(
     "--gpus-per-node",

@@ -39,7 +39,6 @@ from argosy.diagnostics.discover.replies import (
 from argosy.diagnostics.validate.validate import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
-from argosy.sites.lint.node_rules import NODE_RULES
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.value_rules import VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site
@@ -450,7 +449,7 @@ def test_lint_finds_no_wrong_value_in_a_drafted_profile(tmp_path: Path, kept: st
     discovered(tmp_path, answers, **options)
     found = lint_named_profile(str(tmp_path / "hera.toml"), (DATA,))
     # With some replies only, threads may look like cores, or a network like one without its plugin.
-    assert [each.evidence for each in found if each.what in {rule.name for rule in (*NODE_RULES, *VALUE_RULES)}] == []
+    assert [each.evidence for each in found if each.what in {rule.name for rule in VALUE_RULES}] == []
 
 
 def test_the_profile_is_plain_toml(tmp_path: Path) -> None:

@@ -83,9 +83,7 @@ NODE = (
         'for suid in "${file%/bin/*}"/libexec/$name/bin/starter-suid\ndo [ ! -u "$suid" ] || echo "$suid"\ndone\ndone',
     ),
     Question(
-        "modules",
-        "module -t avail",
-        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'",
+        "modules", "module -t avail", "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'"
     ),
     Question("userns", "unshare --user true", "if unshare --user true\nthen echo yes\nelse echo no\nfi"),
 )

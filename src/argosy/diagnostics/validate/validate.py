@@ -213,14 +213,7 @@ def site_here(session: Session, asked: str) -> str:
 
 
 def _prepare_job(
-    session: Session,
-    site: str,
-    *,
-    image: str,
-    options: JobOptions,
-    gpus: int,
-    kept: bool = False,
-    record: str = "",
+    session: Session, site: str, *, image: str, options: JobOptions, gpus: int, kept: bool = False, record: str = ""
 ) -> ValidationPlan:
     """Plan the job that validates a site.
 
@@ -248,13 +241,7 @@ def _prepare_job(
 
 
 def validate_site(
-    session: Session,
-    site: str,
-    *,
-    image: str,
-    options: JobOptions,
-    gpus: int,
-    stream: BinaryIO | None,
+    session: Session, site: str, *, image: str, options: JobOptions, gpus: int, stream: BinaryIO | None
 ) -> Validation:
     """Submit the job, follow it to its end, and read its result.
 

@@ -10,14 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.why.failure import (
-    failure_start,
-    find_boxed,
-    find_first_error,
-    is_failure,
-    lines_below,
-    went_on,
-)
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, is_failure, lines_below, went_on
 from argosy.diagnostics.why.lines import (
     NO_DIGITS,
     Line,
