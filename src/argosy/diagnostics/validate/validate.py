@@ -61,13 +61,6 @@ SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
 """Checks to skip, for texts for other shells, options of several arguments, and functions that traps call."""
 
 
-class ValidationPlan(msgspec.Struct, frozen=True):
-    """The script of the job, and the launch with its options."""
-
-    script: str
-    launch: LaunchPlan
-
-
 def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
     """Return the launch with the options of the job: all GPUs of a node, the site's queue for short tests.
 
@@ -102,8 +95,8 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def _plan_validation(context: LaunchContext) -> ValidationPlan:
-    """Plan the job.
+def _plan_validation(context: LaunchContext) -> LaunchPlan:
+    """Plan the job: a launch with another script.
 
     Raises
     ------
@@ -128,7 +121,7 @@ def _plan_validation(context: LaunchContext) -> ValidationPlan:
         *render_modules(facts.site.modules),
         *_inside(facts),
     ]
-    return ValidationPlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
+    return replace(launch, script="\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), attach="")
 
 
 def _facts(context: LaunchContext) -> SlurmFacts:
@@ -214,7 +207,7 @@ def site_here(session: Session, asked: str) -> str:
 
 def _prepare_job(
     session: Session, site: str, *, image: str, options: JobOptions, gpus: int, kept: bool = False, record: str = ""
-) -> ValidationPlan:
+) -> LaunchPlan:
     """Plan the job that validates a site.
 
     Parameters
@@ -258,8 +251,7 @@ def validate_site(
         When the job ended without a result.
     """
     folder = new_record_folder(session)
-    plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
-    launch = replace(plan.launch, script=plan.script, attach="")
+    launch = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     script = write_record(launch, folder, session)
     launched = submit(launch, folder, session, profile=site)
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")

@@ -20,8 +20,7 @@ from argosy.diagnostics.why.lines import (
     rank_of,
     split_lines,
 )
-from argosy.diagnostics.why.message import state_message
-from argosy.diagnostics.why.next_step import next_step
+from argosy.diagnostics.why.message import next_step, state_message
 from argosy.diagnostics.why.program_error import (
     ProgramError,
     Raised,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from argosy.core.errors import UsageError
 from argosy.core.parse import parse_toml
 
 DATA = Path(__file__).with_name("marks.toml")
@@ -68,8 +65,13 @@ class LineKind(StrEnum):
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The marks of the kind as one regular expression."""
-        return compile_marks(self, read_marks()[self])
+        """The marks of the kind as one regular expression, which is found in a line if one of them is."""
+        table = read_marks()[self]
+        # Python tests a common beginning once for all alternatives of a group: here, that a word begins.
+        words = [mark.pattern for mark in table.marks if mark.pattern.startswith(r"\b")]
+        others = [mark.pattern for mark in table.marks if not mark.pattern.startswith(r"\b")]
+        groups = "|".join(f"(?:{'|'.join(each)})" for each in (words, others) if each)
+        return re.compile(groups, re.IGNORECASE if table.ignore_case else 0)
 
     def matches(self, line: str) -> bool:
         """Return whether a line has a mark of the kind."""
@@ -77,66 +79,6 @@ class LineKind(StrEnum):
 
 
 @functools.cache
-def read_marks(file: Path = DATA) -> Mapping[LineKind, MarkTable]:
-    """Read the marks of each kind of line.
-
-    Raises
-    ------
-    UsageError
-        When the file cannot be read or is invalid.
-    """
-    try:
-        tables = parse_toml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _unreadable(f"{file}: {error}") from error
-    if other := set(tables) ^ set(LineKind):
-        raise _unreadable(f"{file}: missing or unknown kinds of line: {', '.join(sorted(other))}")
-    return {kind: _parse_table(kind, tables[kind]) for kind in LineKind}
-
-
-def _parse_table(kind: LineKind, table: Any) -> MarkTable:
-    """Return the marks of a kind. An error names the mark by its pattern, because its number is hard to find."""
-    try:
-        return msgspec.convert(table, MarkTable)
-    except msgspec.ValidationError as error:
-        at = re.search(r"\$\.marks\[(\d+)\]", str(error))
-        mark = table["marks"][int(at[1])] if at else None
-        name = f", the mark {mark['pattern']!r}" if isinstance(mark, dict) and "pattern" in mark else ""
-        raise _unreadable(f"{kind}{name}: {error}") from error
-
-
-def compile_marks(kind: str, table: MarkTable) -> re.Pattern[str]:
-    """Return the marks of a kind as one regular expression, which is found in a line if one of them is.
-
-    Raises
-    ------
-    UsageError
-        When a pattern is not a regular expression.
-    """
-    flags = re.IGNORECASE if table.ignore_case else 0
-    patterns = [mark.pattern for mark in table.marks]
-    # Python tests a common beginning once for all alternatives of a group: here, that a word begins.
-    words = [each for each in patterns if each.startswith(r"\b")]
-    others = [each for each in patterns if not each.startswith(r"\b")]
-    try:
-        return re.compile("|".join(f"(?:{'|'.join(each)})" for each in (words, others) if each), flags)
-    except re.error:
-        _refuse_invalid(kind, patterns)
-        raise
-
-
-def _refuse_invalid(kind: str, patterns: list[str]) -> None:
-    """Raise an error that names the pattern that is not a regular expression, or has a flag for the whole one."""
-    for pattern in patterns:
-        try:
-            re.compile(f"(?:{pattern})")
-        except re.error as error:
-            raise _unreadable(f"{kind}, the mark {pattern!r}: not a regular expression: {error}") from error
-
-
-def _unreadable(evidence: str) -> UsageError:
-    return UsageError(
-        "cannot read the marks of the lines of a log",
-        evidence=evidence,
-        hint="a kind of line needs says and marks, a mark needs pattern and example",
-    )
+def read_marks() -> Mapping[LineKind, MarkTable]:
+    """Read the marks of each kind of line."""
+    return msgspec.convert(parse_toml(DATA.read_text(encoding="utf-8")), dict[LineKind, MarkTable])
