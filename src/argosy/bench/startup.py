@@ -222,13 +222,7 @@ class _BenchTarget(msgspec.Struct, frozen=True):
 
 
 def _open_target(request: StartupRequest, work: Path, session: Session) -> _BenchTarget:
-    """Read the prefix.
-
-    Raises
-    ------
-    UsageError
-        If it is not a prefix, or has no Python.
-    """
+    """Read the prefix; one without Python is refused."""
     version = open_prefix(request.prefix)
     target = next((each.target for each in version.commands if each.name == PYTHON), "")
     if not target:

@@ -152,12 +152,10 @@ class BenchOptions(msgspec.Struct, frozen=True):
 
 
 def _take_mode(options: dict[str, Any]) -> BenchOptions:
-    """Take the options of the mode out of the options of a command."""
     return BenchOptions(**{name: options.pop(name) for name in BenchOptions.__struct_fields__ if name in options})
 
 
 def _refuse_contradicting(mode: BenchOptions) -> None:
-    """Refuse options of the mode that cannot be used together."""
     cmd_launch.refuse_contradicting_modes(dry_run=mode.dry_run, script=mode.script is not None, as_json=mode.as_json)
     _refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
 

@@ -160,7 +160,6 @@ def refuse_contradicting_modes(*, dry_run: bool, script: bool, as_json: bool) ->
 
 
 def _refuse_several(**flags: bool) -> None:
-    """Refuse flags that contradict each other."""
     several = [option_name(name) for name, given in flags.items() if given]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")

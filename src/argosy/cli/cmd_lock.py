@@ -72,7 +72,6 @@ def lock(
 
 
 def _render_lock_report(report: LockReport, shown: Path) -> str:
-    """Render the report of a lock: changes, contents, and how to build from it."""
     unchanged = "" if report.first or report.changes else ", unchanged"
     return "\n".join(
         (
@@ -114,7 +113,6 @@ def bundle(
 
 
 def _render_bundle_report(report: BundleReport, shown: Path) -> str:
-    """Render the report of a bundle: contents, size, and how to build from it."""
     return "\n".join(
         (
             *report.notes,

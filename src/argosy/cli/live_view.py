@@ -80,7 +80,6 @@ def _render_percent(value: float | None) -> str:
 
 
 def _render_gpus(gpus: Sequence[GpuUse]) -> str:
-    """Render the use of a rank's GPUs, or ``?``."""
     return " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in gpus) or "?"
 
 

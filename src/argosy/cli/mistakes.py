@@ -244,12 +244,7 @@ def _value_of(name: str, arguments: Sequence[str]) -> str:
 def _example(context: click.Context, option: click.Option | None, name: str, value: str = "") -> str:
     """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
 
-    Parameters
-    ----------
-    option, name
-        An option to show, and its name.
-    value
-        Its value as typed; shown if it is one of several that the option accepts.
+    It shows the option of this name if there is one, with its value as typed if that is one of its choices.
     """
     chosen = value if value in _choices_of(option) else ""
     arguments = [each for each in context.command.params if isinstance(each, click.Argument)]

@@ -134,7 +134,6 @@ def _option(name: str, row: Row, kind: Any) -> Callable[[Decorated], Decorated]:
 
 
 def _form(name: str, row: Row, kind: Any) -> dict[str, Any]:
-    """Return the arguments of click's option for a type."""
     if kind is bool:
         return {"is_flag": True}
     if row.bare:

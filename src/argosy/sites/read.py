@@ -260,12 +260,9 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
 
 
 def _cycle(files: tuple[Path, ...], line: int) -> SiteError:
-    """Return the error for profiles that include each other: `files` are each included by the one before.
+    """Return the error for profiles that include each other: each of `files` is included by the one before.
 
-    Parameters
-    ----------
-    line
-        Line of ``use`` in the last but one, which includes the first.
+    `line` is that of ``use`` in the last but one, which includes the first.
     """
     names = [file.stem.removeprefix(FRAGMENT) for file in files]
     first, last = names[0], names[-2]
@@ -316,10 +313,7 @@ def _merge_part(old: Table, new: Table) -> Table:
 def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Return the error for an invalid file: all of its faults with line and key, and how to correct the first.
 
-    Parameters
-    ----------
-    message
-        The message of msgspec, which is about the first fault.
+    `message` is that of msgspec, which is about the first fault.
     """
     from argosy.sites.faults import find_faults  # noqa: PLC0415 - only for an error
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from argosy.diagnostics.why.marks import LineKind, read_marks
+from argosy.diagnostics.why.phrases import LineKind, read_marks
 
 
 @pytest.mark.parametrize("kind", LineKind)

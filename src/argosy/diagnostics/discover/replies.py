@@ -304,10 +304,7 @@ def parse_nvidia(query: str, topology: str) -> Gpus:
 
 
 def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
-    """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``: tabs, a heading, underlined on a terminal.
-
-    Empty where one GPU has none, or several.
-    """
+    """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``; empty if one GPU has none, or several."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split("\t") for line in topology.splitlines()]
     heading = next((line for line in lines if any("NUMA Affinity" in cell for cell in line)), None)
     if heading is None:

@@ -277,7 +277,6 @@ def list_findings(report: Report) -> list[FindingText]:
 
 
 def _show_finding(finding: Finding, report: Report) -> FindingText:
-    """Return the row of a check."""
     hint = fill_names(finding.hint, report.case.facts)
     is_new = hint and hint not in _told(report) and not report.case.compared.changes
     return FindingText(
@@ -335,5 +334,4 @@ def list_choices(plan: LaunchPlan) -> list[tuple[str, str, str, str]]:
 
 
 def _checked(choice: Choice) -> str:
-    """Say when a value of a profile was checked."""
     return f"checked on {choice.checked}" if choice.checked else ""

@@ -53,13 +53,7 @@ def summarize(case: ReportCase) -> str:
 
 
 def _summarize_checks(findings: Sequence[Finding], *, has_speed: bool) -> str:
-    """Say how many checks passed, or which ones failed and with which evidence.
-
-    Parameters
-    ----------
-    has_speed
-        Whether the summary has the bandwidth in a sentence of its own.
-    """
+    """Say how many checks passed, or which failed and why; with `has_speed`, another sentence has the bandwidth."""
     failed = [
         each.what if has_speed and each.what == BANDWIDTH else f"{each.what} ({_first_clause(each.evidence)})"
         for each in findings

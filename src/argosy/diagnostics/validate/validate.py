@@ -96,13 +96,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
 
 
 def _plan_validation(context: LaunchContext) -> LaunchPlan:
-    """Plan the job: a launch with another script.
-
-    Raises
-    ------
-    ArgosyError
-        As `argosy.launch.plan.plan_launch`.
-    """
+    """Plan the job: a launch with another script."""
     launch, facts = plan_job(context), _facts(context)
     lines = [
         f"#!{script_shell(facts.site.modules)}",
@@ -208,21 +202,9 @@ def site_here(session: Session, asked: str) -> str:
 def _prepare_job(
     session: Session, site: str, *, image: str, options: JobOptions, gpus: int, kept: bool = False, record: str = ""
 ) -> LaunchPlan:
-    """Plan the job that validates a site.
+    """Plan the job that validates a site, and an image if one is given; a negative number of GPUs means all of a node.
 
-    Parameters
-    ----------
-    image
-        Image whose container is tested, too; empty for none.
-    gpus
-        GPUs of each node; negative: the number in the profile.
-    kept
-        Whether the script is only written, to be submitted later: this machine needs neither the image nor Slurm.
-
-    Raises
-    ------
-    UsageError
-        For a site without Slurm.
+    A script that is only written (`kept`), to be submitted later, needs neither the image nor Slurm on this machine.
     """
     profile = load_profile(site, session.host)
     if not profile.site.has_slurm:

@@ -206,7 +206,6 @@ def _profile(session: Session, name: str) -> Site:
 
 
 def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
-    """Return the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     session = session_of(session, Path(facts.record)) if facts.record else session
     return list_hosts(session, nodes) if nodes else ()

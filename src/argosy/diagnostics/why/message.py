@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from argosy.diagnostics.why.failure import HEADLINE
-from argosy.diagnostics.why.marks import LineKind
+from argosy.diagnostics.why.phrases import LineKind
 
 LABEL = re.compile(
     r"\s*(?:\[[^\]\n]*\](?::|(?=[\s\[]))|\([^()\n]* pid=[^()\n]*\)|[-*#!|>=+&]+\s"

@@ -13,9 +13,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.why.exceptions import explain_exception
-from argosy.diagnostics.why.marks import LineKind
 from argosy.diagnostics.why.message import find_advice, next_step
+from argosy.diagnostics.why.phrases import LineKind, explain_exception
 from argosy.jobs.outputs import TRACEBACK
 
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
@@ -290,7 +289,6 @@ def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
 
 
 def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
-    """Find arguments that a program refused."""
     for at, line in enumerate(lines):
         if match := USAGE.match(line):
             yield Raised(at, ARGUMENTS_REFUSED, match[1])
@@ -320,7 +318,6 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
 
 
 def _describe(raised: Raised) -> ProgramError:
-    """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
     if raised.name == ARGUMENTS_REFUSED:
         cause = f"the program refused its arguments: {message}"

@@ -262,10 +262,7 @@ def _unknown_condition(profile: Profile) -> Iterator[Fault]:
 def _describe_unknown(row: FactComparison, known: frozenset[str] | None) -> tuple[str, str] | None:
     """Return a value of a comparison that its fact never has, and the hint; None if all are possible.
 
-    Parameters
-    ----------
-    known
-        The values that the fact can have; None if there are too many to list.
+    `known` are the values that the fact can have; None if there are too many to list.
     """
     if row.fact in NUMBERS:
         wrong = [value for value in row.values if not value.isdecimal()]

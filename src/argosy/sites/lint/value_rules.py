@@ -80,12 +80,9 @@ def _several_words(profile: Profile) -> Iterator[Fault]:
 
 
 def _describe_argument(word: str, to: str) -> tuple[str, str] | None:
-    """Return the fault of an argument, and its correction; empty if it has the form of one.
+    """Return the fault of an argument, and its correction; None if it has the form of one.
 
-    Parameters
-    ----------
-    to
-        The program that gets it, as in the profile; ``avoid`` for an argument that scripts must not use.
+    `to` is the program that gets it, as in the profile; ``avoid`` for an argument that scripts must not use.
     """
     if to == "annotation":
         return None if re.match(r"\S+=", word) else (f"{word!r} is not an annotation", "write NAME=VALUE")
