@@ -67,7 +67,6 @@ class Contents(msgspec.Struct, frozen=True):
 
     glibc: str = ""
     """Version of glibc; empty if the image has another C library."""
-    python: str = ""
     torch: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch."""
     mpi: str = ""
@@ -97,7 +96,6 @@ def parse_contents(text: str) -> Contents | None:
         torch = {}
     return Contents(
         glibc=found.get("glibc", ""),
-        python=found.get("python", ""),
         torch=torch if isinstance(torch, dict) else {},
         mpi=found.get("mpi", "") or found.get("mpilib", ""),
         libfabric=found.get("libfabric", ""),

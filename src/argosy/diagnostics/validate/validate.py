@@ -172,9 +172,8 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """A validation job that ended, and its result."""
+    """The result of a validation job, and its file."""
 
-    job: str
     file: str
     result: ValidationResult
 
@@ -245,7 +244,7 @@ def validate_site(
             evidence=f"it {facts.meaning}\n{facts.output}",
             hint="see its output; without --image, containers are not tested",
         )
-    return Validation(launched.job, str(file), read_result(file))
+    return Validation(str(file), read_result(file))
 
 
 def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:

@@ -112,7 +112,7 @@ def _check_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequenc
     several_nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks})) > 1
     if net.failure:
         return Finding("network", State.FAIL, f"{_describe_network(net)} failed ({net.failure})", "argosy why LOG")
-    if net.has_network:
+    if net.networks:
         return _check_logged_network(net, site) if several_nodes else _ok_network(net)
     return _check_silent_network(net, expected, site, ranks) if several_nodes else None
 
@@ -164,7 +164,7 @@ def _advise_on_network(net: NetFacts) -> str:
 
 def _describe_network(net: NetFacts) -> str:
     """Describe the network briefly: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
-    if not net.has_network:
+    if not net.networks:
         return "unknown"
     more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
     inner = ", ".join(filter(None, (*more, net.interface)))
