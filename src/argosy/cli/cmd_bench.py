@@ -285,11 +285,9 @@ def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool
 @click.option("--only", default="", metavar="CASE[,CASE…]", help=f"Cases to measure: {', '.join(CASES)}. Default: all.")
 @click.option("--at-once", default="1,8,64", metavar="N[,N…]", help="Numbers of simultaneous starts. Default: 1,8,64.")
 @click.option(
-    "--times",
-    default=30,
-    metavar="N",
+    "--times", default=30, metavar="N",
     help="Number of starts of each case; fewer for many simultaneous starts. Default: 30.",
-)
+)  # fmt: skip
 @click.option("--quick", is_flag=True, help="Measure a few starts only, one and four at once.")
 @picture_options
 @quiet_option

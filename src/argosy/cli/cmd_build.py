@@ -55,11 +55,9 @@ class BuildCommand(GroupedCommand):
 @option("-o", "--output", group=IMAGE, type=NAMED_TEXT, default=None, metavar="FILE", help="Image file to write.")
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the steps and their sizes; build nothing.")
 @option(
-    "--on-node",
-    group=NODE,
-    is_flag=True,
+    "--on-node", group=NODE, is_flag=True,
     help="Build on a compute node of --site, and wait for the result. [Slurm: srun]",
-)
+)  # fmt: skip
 @option("--submit", group=NODE, is_flag=True, help="Build in a job of --site, and print its id. [Slurm: sbatch]")
 @table_options(NodeJobOptions)
 @report_options

@@ -244,12 +244,9 @@ def info(image: str, *, as_json: bool) -> None:
 @images.command("freeze")
 @click.argument("image", type=IMAGE)
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(("lock", "requirements", "explicit")),
-    default="lock",
+    "--format", "form", type=click.Choice(("lock", "requirements", "explicit")), default="lock",
     help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages. Default: lock.",
-)
+)  # fmt: skip
 def freeze(image: str, form: str) -> None:
     """Print the contents of any IMAGE as a lock: packages of conda, pip, dpkg and rpm."""
     from argosy.builder import freeze as freezing
