@@ -246,13 +246,12 @@ def validate(
     session = open_session()
     given = fill_options({**options, "site": site}, ("site", "account"), session.host.environment)
     name, asked = command.site_here(session, given.pop("site", "")), JobOptions(**given)
-    count = -1 if gpus is None else gpus
     if script is not None:
-        command.write_validation(session, name, script, image=image, options=asked, gpus=count)
+        command.write_validation(session, name, script, image=image, options=asked, gpus=gpus)
         click.echo(f"{script}: submit it with: sbatch {quote(str(script))}", err=True)
         return
     stream = sys.stderr.buffer if as_json else None
-    done = command.validate_site(session, name, image=image, options=asked, gpus=count, stream=stream)
+    done = command.validate_site(session, name, image=image, options=asked, gpus=gpus, stream=stream)
     if as_json:
         print_json({"file": done.file, **asdict(done.result)})
     click.echo(f"add it to the profile: argosy sites merge {quote(done.file)}", err=True)

@@ -53,19 +53,9 @@ def read_faults(path: Path) -> tuple[TomlFault, ...]:
     """Return all faults of a file, in the order of its lines; nothing for a file that is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
-        return find_faults(text, parse_toml(text))
+        table = parse_toml(text)
     except (OSError, ValueError):
         return ()
-
-
-def find_faults(text: str, table: dict[str, Any]) -> tuple[TomlFault, ...]:
-    """Return all faults of a profile, in the order of its lines.
-
-    Parameters
-    ----------
-    text
-        Contents of the file, which `table` was parsed from.
-    """
     found: dict[Keys, TomlFault] = {}
     for keys, piece in _values(table):
         refusal = _convert(keys, piece)

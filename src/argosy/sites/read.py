@@ -315,9 +315,9 @@ def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
 
     `message` is that of msgspec, which is about the first fault.
     """
-    from argosy.sites.faults import find_faults  # noqa: PLC0415 - only for an error
+    from argosy.sites.faults import read_faults  # noqa: PLC0415 - only for an error
 
-    found = find_faults(text, load_toml(text, str(path), kind=SiteError)) or (find_fault(text, message, Site),)
+    found = read_faults(path) or (find_fault(text, message, Site),)
     first, *others = found
     unknown = "unknown key" if others else ""
     rows = [(f"{path}:{fault.line}", fault.key, fault.what or unknown) for fault in found]

@@ -168,9 +168,9 @@ def test_a_job_in_a_partition_with_one_node_has_one_node() -> None:
     assert debug.max_nodes == 1
     partitions = (Partition(name="debug", max_nodes=1), Partition(name="long", max_nodes=1))
     site = Site(name="desk", title="t", scheduler="slurm", partitions=partitions)
-    assert validation_request(site, "", JobOptions(), -1, "desk").resources.nodes == 1
+    assert validation_request(site, "", JobOptions(), None, "desk").resources.nodes == 1
     several = replace(site, partitions=(*partitions, Partition(name="all")))
-    assert validation_request(several, "", JobOptions(), -1, "desk").resources.nodes == 2
+    assert validation_request(several, "", JobOptions(), None, "desk").resources.nodes == 2
 
 
 def test_a_partition_without_limits_has_no_limits() -> None:

@@ -61,7 +61,7 @@ SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
 """Checks to skip, for texts for other shells, options of several arguments, and functions that traps call."""
 
 
-def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
+def validation_request(site: Site, image: str, options: JobOptions, gpus: int | None, name: str) -> LaunchRequest:
     """Return the launch with the options of the job: all GPUs of a node, the site's queue for short tests.
 
     Parameters
@@ -69,11 +69,11 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     image
         Empty: containers are not tested.
     gpus
-        GPUs of each node; negative: the number in the profile.
+        GPUs of each node; None for the number in the profile.
     name
         Name or path of the profile.
     """
-    each = site.node.gpus if gpus < 0 else gpus
+    each = site.node.gpus if gpus is None else gpus
     alone = bool(site.partitions) and all(partition.max_nodes == 1 for partition in site.partitions)
     known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
     request = LaunchRequest(
@@ -199,9 +199,16 @@ def site_here(session: Session, asked: str) -> str:
 
 
 def _prepare_job(
-    session: Session, site: str, *, image: str, options: JobOptions, gpus: int, kept: bool = False, record: str = ""
+    session: Session,
+    site: str,
+    *,
+    image: str,
+    options: JobOptions,
+    gpus: int | None,
+    kept: bool = False,
+    record: str = "",
 ) -> LaunchPlan:
-    """Plan the job that validates a site, and an image if one is given; a negative number of GPUs means all of a node.
+    """Plan the job that validates a site, and an image if one is given; without a number of GPUs, it has all of a node.
 
     A script that is only written (`kept`), to be submitted later, needs neither the image nor Slurm on this machine.
     """
@@ -215,7 +222,7 @@ def _prepare_job(
 
 
 def validate_site(
-    session: Session, site: str, *, image: str, options: JobOptions, gpus: int, stream: BinaryIO | None
+    session: Session, site: str, *, image: str, options: JobOptions, gpus: int | None, stream: BinaryIO | None
 ) -> Validation:
     """Submit the job, follow it to its end, and read its result.
 
@@ -247,7 +254,9 @@ def validate_site(
     return Validation(str(file), read_result(file))
 
 
-def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:
+def write_validation(
+    session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int | None
+) -> None:
     """Write the job script to a file, to be submitted elsewhere; parameters as of `_prepare_job`."""
     plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, kept=True)
     write_script(path, plan.script, private=False)

@@ -48,7 +48,6 @@ HEAD = 60
 """Characters of the first link of a chain that is shown with the last ones."""
 LEAST_WORDS = 3
 
-
 ADVICE = re.compile(
     r"(?:[Pp]lease (?:set|run|try|install|upgrade|update|use|check|specify|make sure|ensure|provide|pass|add|remove)\b"
     r"|[Tt]ry (?:to|using|setting|running|installing) |[Cc]onsider |You (?:should|must|need to|can|may) |[Hh]int: "
