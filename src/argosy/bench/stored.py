@@ -133,10 +133,7 @@ def _expected(session: Session, past: PastJob, shape: JobShape | None) -> dict[i
 def _parse_result(text: str, nodes: int = 0) -> BenchResult | None:
     """Parse the output of `argosy bench collectives` or `nodes`, or of nccl-tests; None if it has no result.
 
-    Parameters
-    ----------
-    nodes
-        Number of nodes of the job; 0 if only the output tells it.
+    `nodes` is the number of nodes of the job; 0 if only the output tells it.
     """
     if tests := parse_node_tests(text):
         figures = tuple(
@@ -173,7 +170,6 @@ def _of_settings(past: PastJob) -> BenchResult:
 
 
 def _spread_figure(name: str, quantity: str, unit: str, values: Sequence[float]) -> Figure:
-    """Return the median of values with its quartiles."""
     low, high = quartiles(values)
     return Figure(name, quantity, unit, statistics.median(values), low, high, each=tuple(values))
 

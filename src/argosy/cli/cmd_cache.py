@@ -50,19 +50,13 @@ def info(*, verbose: bool, as_json: bool) -> None:
 
 @cache.command("gc")
 @click.option(
-    "--older-than",
-    "older",
-    type=AGE,
-    default=None,
-    metavar="TIME",
+    "--older-than", "older", type=AGE, metavar="TIME",
     help="Remove entries unused for TIME, for example 12h or 8w. Default: 30d, unless --keep is given.",
-)
+)  # fmt: skip
 @click.option(
-    "--keep",
-    default="",
-    metavar="SIZE",
+    "--keep", default="", metavar="SIZE",
     help="Remove the least recently used entries until the cache has at most SIZE, for example 20G.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 def gc(older: float | None, keep: str, *, dry_run: bool, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +14,7 @@ from argosy.cli.output import (
     fit_table,
     has_screen,
     output_width,
+    print_changes,
     print_json,
     print_report,
     render_differences,
@@ -101,7 +101,7 @@ def _watch_jobs(session: Session) -> None:
     every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
     lists = watch_list(session)
     if has_screen():
-        from argosy.cli.live_terminal import show_live, text_lines  # rich, only on a terminal
+        from argosy.cli.terminal import show_live, text_lines  # it imports rich
 
         lines: list[str] = []
 
@@ -113,13 +113,13 @@ def _watch_jobs(session: Session) -> None:
         show_live(lambda _: text_lines([*lines, f"every {every:g} s · q leaves"]), refresh, every)
         click.echo("\n".join(filter(None, lines)))
         return
-    before: list[str] = []
+    print_changes(_watched_lines(lists, every))
+
+
+def _watched_lines(lists: Iterator[tuple[tuple[JobRow, ...], str]], every: float) -> Iterator[list[str]]:
+    """Yield the lines of each list at an interval, until there are no jobs; without the times, which always change."""
     for rows, problem in lists:
-        now = [*_job_lines([replace(row, elapsed="") for row in rows], output_width()), problem]
-        if now != before:
-            click.echo("\n".join(filter(None, [time.strftime("%F %T"), *now])))
-            sys.stdout.flush()
-        before = now
+        yield [*_job_lines([replace(row, elapsed="") for row in rows], output_width()), problem]
         if not rows and not problem:
             return
         time.sleep(every)

@@ -197,7 +197,7 @@ def test_measurements_of_jobs_are_listed_beside_the_best_of_their_kind(tmp_path:
 
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:
     net = parse_netlog("nid1:1:1 [0] NCCL INFO Bootstrap : Using hsn0:10.0.0.1<0>\n")
-    assert not net.has_network
+    assert not net.networks
     assert check(check_run(net, RANKS, TWO_NODES, LUMI), "network").state == "fail"
     assert check(check_run(net, RANKS, TWO_NODES, ANY), "network").state == "unknown"
 

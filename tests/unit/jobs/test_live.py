@@ -13,6 +13,7 @@ import pytest
 
 from argosy.cli import cmd_top
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
+from argosy.cli.output import print_changes
 from argosy.core.errors import Unreachable, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.parse import render_cpulist
@@ -253,7 +254,7 @@ def test_a_file_gets_the_view_again_only_when_it_changes(
     waits = JobView("7", "train", "waiting", "waits in the queue")
     views = iter([waits, waits, replace(waits, kind="ended", meaning="was cancelled", code=143)])
     monkeypatch.setattr(JobWatch, "follow", lambda *_: views)
-    cmd_top.print_changes(watch, 1.0)
+    print_changes(map(cmd_top.view_lines, watch.follow(1.0)))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("job ")]
     assert lines == ["job 7 train · waits in the queue", "job 7 train · was cancelled (code 143)"]
 

@@ -76,7 +76,6 @@ def _moments(facts: JobFacts, output: str) -> Iterator[Event]:
 
 
 def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Event]:
-    """Yield start and end of a run."""
     name = _name(run.job, run.restart, runs)
     if run.started:
         yield Event(run.started, f"{name}started", Phase.START)

@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.bench.collectives_output import Measured
-from argosy.bench.requests import exclude_bad_nodes
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.model import ChoiceKey
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, parse_node_tests
@@ -131,7 +130,8 @@ def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
     return replace(verdict, findings=(end, *verdict.findings))
 
 
-def _find_bad_nodes(session: Session, job: str) -> tuple[str, ...]:
+def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
+    """Return the bad nodes that a job of `argosy bench nodes` found."""
     facts = find_job(session, job)
     if facts.kind != ENDED:
         raise UsageError(f"job {job} {facts.meaning}", hint=f"wait for its end: argosy logs -f {job}")
@@ -149,9 +149,26 @@ def exclude_bad_nodes_of(request: LaunchRequest, session: Session) -> LaunchRequ
     Raises
     ------
     UsageError
-        If the job is unknown, still runs, or was not started by `argosy bench nodes`.
+        If the text after ``@`` is not a job number, or the job is unknown, still runs, or was not started by `argosy
+        bench nodes`.
     """
-    return exclude_bad_nodes(request, lambda job: _find_bad_nodes(session, job))
+    names, choices = [], []
+    for name in request.options.exclude.split(","):
+        job = name.strip().removeprefix("@")
+        if job == name.strip():
+            names.append(name)
+            continue
+        if not (job.isascii() and job.isdigit()):
+            raise UsageError(
+                f"invalid --exclude {name}: {job!r} is not a job number",
+                hint="give the number of the job, for example --exclude @12345; see 'argosy jobs --past 10'",
+            )
+        nodes = find_bad_nodes_of(session, job)
+        names += nodes
+        excluded = ",".join(nodes) or "no node"
+        choices.append(Choice(ChoiceKey.EXCLUDED_NODES, excluded, f"bad nodes of job {job}", "option"))
+    options = replace(request.options, exclude=",".join(names))
+    return replace(request, options=options, choices=(*request.choices, *choices))
 
 
 def verify_logs(session: Session, logs: Sequence[str], site: str, nodes: int) -> tuple[Evidence, Verdict]:
@@ -189,7 +206,6 @@ def _profile(session: Session, name: str) -> Site:
 
 
 def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
-    """Return the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     session = session_of(session, Path(facts.record)) if facts.record else session
     return list_hosts(session, nodes) if nodes else ()
