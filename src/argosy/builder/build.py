@@ -106,11 +106,7 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
         If a step fails; the output is then absent, or as it was before.
     """
     request, session = plan.request, clock.session
-    with (
-        work_folder(session.work_parent()) as work,
-        BegunFile(request.output) as begun,
-        WorkerThreads(2) as helper,
-    ):
+    with work_folder(session.work_parent()) as work, BegunFile(request.output) as begun, WorkerThreads(2) as helper:
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
         if layer.work_trees:

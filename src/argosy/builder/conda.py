@@ -15,8 +15,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_client import CondaClient
-from argosy.builder.conda_meta import PackageMeta, read_meta, with_dependencies, write_meta
+from argosy.builder.conda_packages import CondaClient, PackageMeta, read_meta, with_dependencies, write_meta
 from argosy.builder.conda_scripts import ask_activation, link_scripts, run_link_scripts, unshare
 from argosy.builder.packed.conda import (
     PYTHON,
@@ -34,7 +33,7 @@ from argosy.builder.packed.conda import (
 from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
-from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
+from argosy.builder.python.installer import Installer, PreparePins, separate_builds
 from argosy.builder.python.packages import install_pins, resolve, split_late
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.builder.python.uv_output import mentioned_names
@@ -43,8 +42,7 @@ from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
-from argosy.recipes.conda_answer import CondaPackage
-from argosy.recipes.conda_request import CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
+from argosy.recipes.conda_request import CondaPackage, CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
 from argosy.recipes.condarc import read_condarc
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
@@ -105,7 +103,6 @@ class CondaContext(msgspec.Struct, frozen=True):
     """The tools and folders that install an environment; the container has the layer at its final path."""
 
     build_container: BuildContainer
-    session: Session
     settings: UvSettings
     layer: Path
     """The tree into which the packages are linked."""
@@ -127,22 +124,6 @@ class CondaContext(msgspec.Struct, frozen=True):
     def prefix(self) -> Path:
         """Return the environment's folder on this machine."""
         return self.layer / ENV_PREFIX.lstrip("/")
-
-
-def open_conda_context(
-    build_container: BuildContainer,
-    settings: UvSettings,
-    step: Step,
-    *,
-    layer: Path,
-    work: Path,
-    spare: Path | None,
-) -> CondaContext:
-    """Mount the installation folders into a container for a conda environment."""
-    with_mounts = mount_installation_folders(
-        build_container, settings, layer=layer, work=work, cache=build_container.session.paths.cache / "uv"
-    )
-    return CondaContext(with_mounts, build_container.session, settings, layer, work, step, spare)
 
 
 def holds_conda(layer: Path) -> bool:
@@ -199,7 +180,9 @@ def extend_conda(
 
 def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
     glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
-    client = _make_client(recipe, context.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
+    client = _make_client(
+        recipe, context.build_container.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec
+    )
     return replace(client, spare=context.spare)
 
 
@@ -297,14 +280,11 @@ def _complete_environment(
 
 
 def _bytecode(context: CondaContext, python: BasePython) -> BytecodeCache:
-    return BytecodeCache(context.session.paths.cache / BYTECODE, python.build)
+    return BytecodeCache(context.build_container.session.paths.cache / BYTECODE, python.build)
 
 
 def _add_pip_packages(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    held: tuple[LockedPackage, ...],
+    context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> tuple[CondaEnvironment, tuple[Pin, ...]]:
     """Compute the activation of an environment, and install the ``pip:`` section, without byte code."""
     has_python = (context.prefix / "bin/python").exists()
@@ -359,7 +339,7 @@ def _install_pip(
         context.layer,
         context.work,
         builds=separate_builds(
-            context.session.paths.cache / "uv",
+            context.build_container.session.paths.cache / "uv",
             context.base,
             context.settings,
             (f"{package.name}={package.version}" for package in held),

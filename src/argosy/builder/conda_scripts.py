@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_meta import PackageMeta, dependency_order
+from argosy.builder.conda_packages import PackageMeta, dependency_order
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.session import Step
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaPackage
 
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""

@@ -15,14 +15,20 @@ from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context, take_unpacked
+from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, take_unpacked
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import build_options, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, PackedParts, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
-from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, separate_builds, shared_folder
+from argosy.builder.python.installer import (
+    BUILT_WHEELS,
+    Installer,
+    mount_installation_folders,
+    separate_builds,
+    shared_folder,
+)
 from argosy.builder.python.packages import (
     choose_and_install,
     compile_installed,
@@ -103,16 +109,14 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     recipe, base = job.recipe, job.base
     activation = plan_activation(extra=variables_over(recipe, base))
     python = _find_python(recipe, base, container)
-    installer = replace(
-        open_installer(
-            container,
-            python.without(replaceable(recipe)),
-            job.settings,
-            layer=job.tree,
-            work=job.work,
-            cache=container.session.paths.cache / "uv",
-        ),
-        builds=separate_builds(container.session.paths.cache / "uv", base.digest, job.settings),
+    cache = container.session.paths.cache / "uv"
+    installer = Installer(
+        mount_installation_folders(container, job.settings, layer=job.tree, work=job.work, cache=cache),
+        python.without(replaceable(recipe)),
+        job.settings,
+        job.tree,
+        job.work,
+        builds=separate_builds(cache, base.digest, job.settings),
         prepare=_build_missing_wheels if job.request.portable else None,
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
@@ -215,8 +219,13 @@ def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> Conda
     spare = request.bundle / CONDA if request.bundle else None
     layer = job.tree if job.together else job.work / "conda"
     tools = (version("py-rattler"), packer_version(container.session))
-    return replace(
-        open_conda_context(container, job.settings, step, layer=layer, work=job.work, spare=spare),
+    return CondaContext(
+        mount_installation_folders(container, job.settings, layer=layer, work=job.work, cache=paths.cache / "uv"),
+        job.settings,
+        layer,
+        job.work,
+        step,
+        spare,
         cache=None if job.together else CondaCache(paths.cache, job.base.digest, tools),
         base=job.base.digest,
         for_site=job.site is not None,

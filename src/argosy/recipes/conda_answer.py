@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
 from argosy.core.redact import redact
-from argosy.recipes.conda_request import CondaPlan
+from argosy.recipes.conda_request import CondaPackage, CondaPlan
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.merge import python_fits
 
@@ -33,27 +31,6 @@ _TREE = "│├└─ "
 
 _BROKEN_OFF = ("error reading a body from connection", "connection closed before message completed", "Connection reset")
 _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connection refused", "timed out")
-
-
-class CondaPackage(msgspec.Struct, frozen=True):
-    """A chosen conda package."""
-
-    name: str
-    version: str
-    build: str
-    url: str
-    """Address of the package file, without credentials."""
-    sha256: str = ""
-    md5: str = ""
-    """Digests of the package file; one may be empty."""
-    size: int = 0
-    """Size of the package file in bytes; 0 if unknown."""
-    login_url: str = ""
-    """Address with credentials, only for the worker."""
-
-    def __repr__(self) -> str:
-        """Render without the credentials."""
-        return f"CondaPackage({self.name!r}, {self.version!r}, {self.build!r}, {self.url!r})"
 
 
 def packages_of(plan: CondaPlan) -> tuple[CondaPackage, ...]:

@@ -61,10 +61,7 @@ class _Project(msgspec.Struct, frozen=True):
         if self.workspace is None:
             return own
         first = own.get("index")
-        return {
-            **self.workspace.uv,
-            "index": [*(first if isinstance(first, list) else ()), *self.workspace.indexes],
-        }
+        return {**self.workspace.uv, "index": [*(first if isinstance(first, list) else ()), *self.workspace.indexes]}
 
     @property
     def sources(self) -> dict[str, Any]:

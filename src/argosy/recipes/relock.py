@@ -112,10 +112,7 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
     conda = [package for package in kept if package.kind is PackageKind.CONDA]
     return replace(
         recipe,
-        constraints=(
-            *recipe.constraints,
-            *(_pip_line(replace(package, sha256=()), where) for package in pip),
-        ),
+        constraints=(*recipe.constraints, *(_pip_line(replace(package, sha256=()), where) for package in pip)),
         conda_limits=tuple(CondaSpec(p.name, f"=={p.version}", p.build, "", where) for p in conda),
     )
 

@@ -58,10 +58,7 @@ _FOREIGN_LINES = (
         re.compile(r"^[\w.-]+\s+\d\S*\s+(?:\S*_\d+|\d\w*|main|mkl|openblas|conda_forge)(?:\s+[\w./:-]+)?$"),
         "a line of 'conda list'; use 'conda env export' to write an environment.yml",
     ),
-    (
-        re.compile(r"^[\w.-]+==\S+\s+\(/"),
-        "a package installed from a folder; write the folder, or only NAME==VERSION",
-    ),
+    (re.compile(r"^[\w.-]+==\S+\s+\(/"), "a package installed from a folder; write the folder, or only NAME==VERSION"),
     (
         re.compile(rf"{_INSTALL}(?:-i|--index-url)[ =]"),
         "a command; write each package on its own line, and the index on another: --extra-index-url URL",

@@ -21,13 +21,7 @@ from argosy.builder.finish import write_layer_files
 from argosy.builder.output.assemble import plan_metadata, write_delta
 from argosy.core.architectures import go_arch
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.layout import (
-    APPTAINER_BASE,
-    ENV_PREFIX,
-    LOCK,
-    ROOT,
-    Activation,
-)
+from argosy.core.layout import APPTAINER_BASE, ENV_PREFIX, LOCK, ROOT, Activation
 from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session

@@ -20,11 +20,7 @@ from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
-PLAIN, PYTHON, PYTHON_AND_GIT = (
-    "docker://debian:bookworm-slim",
-    PYTHON_BASE,
-    "docker://python:3.11-bookworm",
-)
+PLAIN, PYTHON, PYTHON_AND_GIT = ("docker://debian:bookworm-slim", PYTHON_BASE, "docker://python:3.11-bookworm")
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
 HINT = (

@@ -181,14 +181,7 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
 
 
 def write_output(
-    form: OutputFormat,
-    output: Path,
-    content: Content,
-    sif: Sif | None,
-    session: Session,
-    work: Path,
-    *,
-    force: bool,
+    form: OutputFormat, output: Path, content: Content, sif: Sif | None, session: Session, work: Path, *, force: bool
 ) -> int:
     """Write a content in one format, and return the size of the output in bytes.
 

@@ -20,23 +20,15 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_meta import PackageMeta
-from argosy.builder.packed.store import (
-    PACKED,
-    PackedPackage,
-    entry_name,
-    find_part,
-    pack_part,
-    quiet_share,
-    store_part,
-)
+from argosy.builder.conda_packages import PackageMeta
+from argosy.builder.packed.store import PACKED, PackedPackage, entry_name, find_part, pack_part, quiet_share, store_part
 from argosy.builder.python.bytecode import compile_conda_packages
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import normalise_tree
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaPackage
 
 TREES, PARTS = "conda-trees", "conda-parts"
 """Folders in the work folder of the installation, which the container sees."""
@@ -141,11 +133,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
     cache: CondaCache
 
     def pack(
-        self,
-        packages: Collection[CondaPackage],
-        meta: Mapping[str, PackageMeta],
-        python: str,
-        kept: Collection[str],
+        self, packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta], python: str, kept: Collection[str]
     ) -> dict[str, PackedPackage]:
         """Compile and pack each of some packages, store the parts in the cache, and return them by name.
 

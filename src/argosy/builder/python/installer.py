@@ -204,19 +204,6 @@ PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
 """A step between choosing and installing, in which a bundle builds wheels."""
 
 
-def open_installer(
-    build_container: BuildContainer, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
-) -> Installer:
-    """Return an installer for `python`, which is the Python of the base or of a conda environment."""
-    return Installer(
-        mount_installation_folders(build_container, settings, layer=layer, work=work, cache=cache),
-        python,
-        settings,
-        layer,
-        work,
-    )
-
-
 def separate_builds(cache: Path, base: str, settings: UvSettings, environment: Iterable[str] = ()) -> str:
     """Return the folder in uv's cache for packages that are built from source over a base; make it if necessary.
 
