@@ -103,11 +103,6 @@ def read_base_layer(base: Base, packed: FileSlice, session: Session, work: Path)
     Returns
     -------
     None if the layer is not the one that the lock describes.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed, ImageError
-        If the layer cannot be unpacked.
     """
     content, cache = base.lock.content if base.lock else "", session.paths.cache
     entries = recall_entries(packed, content, cache)
@@ -155,11 +150,6 @@ def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, 
     Returns
     -------
     The pieces of the new squashfs, in order; empty if packing the whole tree is better.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If mksquashfs is missing or fails, or the disk is full.
     """
     changes = plan_changes(before.entries, now)
     if not _is_worth_it(before, changes, tree, now):
@@ -221,11 +211,6 @@ def link_layer_tree(
         The container that will be started.
     tree_session
         The session with the cache for the tree.
-
-    Raises
-    ------
-    ArgosyError
-        If the container cannot be planned.
     """
     draft = open_container(request, opened.image.path, tree_session, dry=True)
     if opened.lock is None or not draft.runtime.traits.unpacks:

@@ -195,13 +195,7 @@ def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cu
 
 
 def refuse_without_solution(recipe: Recipe, session: Session, step: Step, *, cuda: str, archspec: str) -> None:
-    """Refuse an environment that has no solution over any base; the base need not exist yet.
-
-    Raises
-    ------
-    ArgosyError
-        If a channel cannot be read, a package is missing, or versions conflict.
-    """
+    """Refuse an environment that has no solution over any base; the base need not exist yet."""
     if recipe.wants_conda and not recipe.conda_pins:
         _make_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
 
@@ -370,13 +364,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
 
 
 def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
-    """Refuse pip requirements that would replace a conda package, because other conda packages might break.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows the line, and the installed package.
-    """
+    """Refuse pip requirements that would replace a conda package, because other conda packages might break."""
     there = dict(python.packages)
     ours = {package.name for package in held if package.kind is PackageKind.PYPI}
     for demand in asked_demands(recipe):

@@ -46,23 +46,11 @@ class CondaClient(msgspec.Struct, frozen=True):
     """A further folder of unpacked conda packages, that of a bundle, or None."""
 
     def choose(self) -> tuple[CondaPackage, ...]:
-        """Return the packages of the environment, sorted by name. A plan with exact packages needs no solver.
-
-        Raises
-        ------
-        ArgosyError
-            If there is no solution, or a channel is missing.
-        """
+        """Return the packages of the environment, sorted by name. A plan with exact packages needs no solver."""
         return packages_of(self.plan) if self.plan.pins else self._call(None)
 
     def install(self, packages: Collection[CondaPackage], prefix: Path) -> None:
-        """Install exact packages into a new folder.
-
-        Raises
-        ------
-        ArgosyError
-            If a package is missing or has the wrong digest.
-        """
+        """Install exact packages into a new folder."""
         with translate_os_errors(prefix):
             prefix.parent.mkdir(parents=True, exist_ok=True)
         self._call(Installation(tuple(packages), prefix, self.spare))

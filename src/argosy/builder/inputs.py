@@ -76,11 +76,6 @@ def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> B
     ----------
     lock
         The lock that the request names, or None.
-
-    Raises
-    ------
-    ArgosyError
-        If a file is missing or invalid, or if the files are not those that were locked.
     """
     stages = request.project.table.stage if request.project else ()
     for base in (request.base, *(stage.base for stage in stages)):
@@ -158,13 +153,7 @@ def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:
 
 
 def refuse_changed(lock: Lock, recipe: Recipe, file: str, *, hint: str = "") -> None:
-    """Refuse a lock that was made from other files.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence names the files that differ.
-    """
+    """Refuse a lock that was made from other files."""
     if changed := changed_sources(lock, source_records(recipe)):
         raise CheckFailed(
             f"{file} was made from other files",
@@ -202,13 +191,7 @@ def read_lock(name: str, session: Session) -> Lock:
 
 
 def refuse_other_base(inputs: BuildInputs, base: Base, bundle: Path | None = None) -> None:
-    """Refuse a base that has other bytes than the base that was locked, maybe in a bundle.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows both digests.
-    """
+    """Refuse a base that has other bytes than the base that was locked, maybe in a bundle."""
     if inputs.lock and inputs.lock.base.digest != base.digest:
         raise CheckFailed(
             f"the base {base.reference} is not the one that was locked",
@@ -260,14 +243,8 @@ def _stage(project: Project, stage: StageTable, base: Base | None) -> LockedStag
 
 
 def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
-    """Refuse a base of a stage that has other bytes than the one that was locked.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows both digests.
-    """
-    if locked and locked.digest not in {"", base.digest}:
+    """Refuse a base of a stage that has other bytes than the one that was locked."""
+    if locked and locked.digest != base.digest:
         raise CheckFailed(
             f"the base of stage {locked.name} is not the one that was locked",
             evidence=f"locked: {locked.base}  {locked.digest}\nfound:  {base.digest}",
@@ -349,13 +326,7 @@ def _stage_table(stage: LockedStage) -> StageTable:
 
 
 def refuse_changed_steps(lock: Lock, project: Project | None, file: str, *, hint: str = "") -> None:
-    """Refuse a lock with other steps or stages than a project.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence lists the differences.
-    """
+    """Refuse a lock with other steps or stages than a project."""
     if changed := changed_steps(lock, record_steps(project), record_stages(project)):
         raise CheckFailed(
             f"the steps in {file} are not those that were locked",

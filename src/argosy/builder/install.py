@@ -40,7 +40,7 @@ from argosy.builder.python.packages import (
     vendor_torch,
     write_entry_point_shims,
 )
-from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
+from argosy.builder.python.pins import Pin, hidden_notes, replaceable, vendor_builds
 from argosy.builder.python.sources import set_versions
 from argosy.builder.python.torch_index import Target, refuse_torch_in_image
 from argosy.builder.python.uv_output import naming_package
@@ -57,6 +57,7 @@ from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import python_fits, refuse_other_python
 from argosy.recipes.recipe import Recipe, render_sources
+from argosy.recipes.requirements import package_of
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Site
 
@@ -84,13 +85,7 @@ class PackageJob(msgspec.Struct, frozen=True):
 
 
 def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
-    """Run the scripts that come first, then install the recipe's packages.
-
-    Raises
-    ------
-    ArgosyError
-        If a script fails, or a package cannot be installed.
-    """
+    """Run the scripts that come first, then install the recipe's packages."""
     run_scripts(job.request.before, container, job.tree, step)
     job = replace(job, recipe=_with_python(job.recipe, job.base, container))
     with naming_package(job.recipe.pip):
@@ -109,14 +104,13 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     recipe, base = job.recipe, job.base
     activation = plan_activation(extra=variables_over(recipe, base))
     python = _find_python(recipe, base, container)
-    cache = container.session.paths.cache / "uv"
     installer = Installer(
-        mount_installation_folders(container, job.settings, layer=job.tree, work=job.work, cache=cache),
+        mount_installation_folders(container, job.settings, layer=job.tree, work=job.work),
         python.without(replaceable(recipe)),
         job.settings,
         job.tree,
         job.work,
-        builds=separate_builds(cache, base.digest, job.settings),
+        builds=separate_builds(container.session.paths.cache / "uv", base.digest, job.settings),
         prepare=_build_missing_wheels if job.request.portable else None,
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
@@ -220,7 +214,7 @@ def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> Conda
     layer = job.tree if job.together else job.work / "conda"
     tools = (version("py-rattler"), packer_version(container.session))
     return CondaContext(
-        mount_installation_folders(container, job.settings, layer=layer, work=job.work, cache=paths.cache / "uv"),
+        mount_installation_folders(container, job.settings, layer=layer, work=job.work),
         job.settings,
         layer,
         job.work,
@@ -309,13 +303,7 @@ def _describe_backend(container: BuildContainer) -> str:
 
 
 def _build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
-    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes.
-
-    Raises
-    ------
-    CheckFailed, ToolFailed
-        If a wheel cannot be built; the message names the package.
-    """
+    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes."""
     folder = installer.work / BUILT_WHEELS
     folder.mkdir(exist_ok=True)
     # uv stores built wheels in its cache; a separate cache contains only these.

@@ -64,11 +64,6 @@ def install_layer(
     ----------
     begun
         The output, into which the base is copied meanwhile; None if it is not a SIF file.
-
-    Raises
-    ------
-    ArgosyError
-        If the base is not the one that was locked, or something cannot be installed.
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
     notes: tuple[str, ...] = (*map(str, recipe.notes), *plan.settings.notes)

@@ -50,10 +50,7 @@ class LockReport(msgspec.Struct, frozen=True):
 def lock(request: LockRequest, session: Session) -> LockReport:
     """Choose versions, install them into a work folder, and write the lock file.
 
-    Raises
-    ------
-    ArgosyError
-        As for a build; the lock file is then unchanged.
+    If it fails, the lock file is unchanged.
     """
     context = resolve_build(request.build, session)
     session, output = context.session, context.request.output
@@ -106,13 +103,7 @@ def _report(output: Path, new: Lock, previous: Lock | None, notes: tuple[str, ..
 
 
 def check_lock(request: LockRequest, session: Session) -> Lock:
-    """Check that a lock was made from these files and, if one is given, this base; nothing is installed.
-
-    Raises
-    ------
-    CheckFailed
-        If a file, a step or the base has changed.
-    """
+    """Check that a lock was made from these files and, if one is given, this base; nothing is installed."""
     output = str(request.build.output)
     asked = complete_request(replace(request.build, locked=output), session.host)  # the lock may name the base
     found = read_lock(output, session)

@@ -305,13 +305,7 @@ def _may_be_queued(folder: Path, session: Session) -> bool:
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:
-    """Read the profile of the site where the build runs.
-
-    Raises
-    ------
-    UsageError
-        If no site is given.
-    """
+    """Read the profile of the site where the build runs."""
     if not request.site:
         raise UsageError("--on-node and --submit need a site", hint="add --site NAME; see 'argosy sites ls'")
     return load_site(request.site, session.host)

@@ -38,15 +38,7 @@ class BuildPlan(msgspec.Struct, frozen=True):
 
 
 def plan_build(context: BuildContext) -> BuildPlan:
-    """Decide what a build does.
-
-    Raises
-    ------
-    UsageError
-        If options contradict each other, or an option has an unknown value.
-    ToolMissing
-        If no build backend can work on this machine.
-    """
+    """Decide what a build does."""
     request, inputs = context.request, context.inputs
     target = choose_target(request.torch_backend, request.cuda, context.site, inputs.base)
     settings = aim_torch(plan_uv_settings(context.pip, inputs.recipe), inputs.recipe, target.backend)

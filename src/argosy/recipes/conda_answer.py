@@ -40,13 +40,7 @@ def packages_of(plan: CondaPlan) -> tuple[CondaPackage, ...]:
 
 
 def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
-    """Return the packages that the worker chose or installed, sorted by name.
-
-    Raises
-    ------
-    ArgosyError
-        If the worker reports an error or ends without a reply.
-    """
+    """Return the packages that the worker chose or installed, sorted by name."""
     answer = _last_line(reply)
     if answer.get("event") == "done":
         packages = (_package_of(row) for row in answer["packages"])

@@ -68,13 +68,7 @@ def _renamed(path: str, suffix: str) -> str:
 
 @contextmanager
 def recognising_content(text: str, path: str) -> Iterator[None]:
-    """Add what a file that is not a list of packages seems to be to the error about its first invalid line.
-
-    Raises
-    ------
-    UsageError
-        The original error, or the error with the kind of the file.
-    """
+    """Add what a file that is not a list of packages seems to be to the error about its first invalid line."""
     try:
         yield
     except UsageError as error:

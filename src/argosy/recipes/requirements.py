@@ -12,13 +12,18 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.suggest import did_you_mean
-from argosy.recipes.package_names import PACKAGE_OF
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import checked_marker, expand, parse_lines
 
@@ -91,6 +96,26 @@ _COMMAND_OPTIONS = {
 }
 
 
+_PACKAGE_OF: Mapping[str, str] = {
+    "cv2": "opencv-python-headless",  # opencv-python itself needs libGL, which images seldom have
+    "opencv": "opencv-python-headless",
+    "pil": "pillow",
+    "pytorch": "torch",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "tensorflow-gpu": "tensorflow",
+    "yaml": "pyyaml",
+}
+"""Names that people write for a package: of a module, of conda or an old one -> name of the package in PyPI."""
+
+
+def suggest_package(name: str) -> str:
+    """Return the hint for a name that PyPI does not have, or has only to point to another one; empty for others."""
+    if name == "pkg-resources":
+        return "remove this line: pip freeze of Debian and Ubuntu adds it by mistake, and no index has it"
+    return f"{name} is in the package {_PACKAGE_OF[name]}: write that name" if name in _PACKAGE_OF else ""
+
+
 def _suggest_for_option(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown option."""
     if name in _COMMAND_OPTIONS:
@@ -110,7 +135,7 @@ def _suggest_requirement(text: str) -> str:
     """
     guess = next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
     written = re.match(r"[\w.-]+", guess)
-    package = PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
+    package = _PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
     return f"{package}{guess[written.end() :]}" if written and package else guess
 
 
@@ -322,6 +347,15 @@ def at_commit(url: str) -> str:
     folder = parse_qs(parts.query).get("subdirectory", [""])[0]
     suffix = f"#subdirectory={quote(folder)}" if folder else ""
     return f"{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
+
+
+def package_of(file: str) -> tuple[str, str]:
+    """Return package and version from the file name of a wheel or sdist; empty texts for other names."""
+    try:
+        name, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return "", ""
+    return name, str(version)
 
 
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"

@@ -42,15 +42,12 @@ def shaped(data: Any, shape: Any, file: str, *, hint: str = "lock again with its
 def checked_marker(text: str, where: Where, line: str = "") -> str:
     """Return an environment marker in its normal form; an empty one is empty.
 
+    One that compares with ``===`` is an error: pip accepts it, and uv does not (uv 0.13).
+
     Parameters
     ----------
     line
         The line that contains it, for the message.
-
-    Raises
-    ------
-    UsageError
-        If it is invalid, or compares with ``===``, which pip accepts and uv does not (uv 0.13).
     """
     try:
         marker = str(Marker(text)) if text.strip() else ""

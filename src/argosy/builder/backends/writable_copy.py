@@ -37,13 +37,7 @@ class CopiedBase(msgspec.Struct, frozen=True):
 
 
 def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> CopiedBase:
-    """Unpack the base that begins at `offset` bytes in `image`, and copy this machine's resolver files into it.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed
-        If unsquashfs is missing or fails, or the disk is full.
-    """
+    """Unpack the base that begins at `offset` bytes in `image`, and copy this machine's resolver files into it."""
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
     for name in NAMES:

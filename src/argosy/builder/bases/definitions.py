@@ -124,14 +124,7 @@ def dockerfile_in(folder: Path) -> Path | None:
 
 
 def refuse_invalid_definition(path: Path, kind: Format) -> None:
-    """Refuse a definition file or Dockerfile with an unknown keyword, or without a base.
-
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, is empty, or has an unknown keyword or an incomplete instruction. The error has the
-        line and the most similar keyword.
-    """
+    """Refuse a definition file or Dockerfile without a base, or with an unknown keyword or incomplete instruction."""
     text = _read(path)
     if kind is Format.DEFINITION and text.startswith(_MARK):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"

@@ -143,11 +143,6 @@ class CondaPacker(msgspec.Struct, frozen=True):
             Version of the environment's Python; empty if there is none.
         kept
             Names of the packages whose files stay in the layer, too.
-
-        Raises
-        ------
-        ToolMissing, ToolFailed, CheckFailed
-            If Python or mksquashfs fails, or the disk is full.
         """
         if not packages:
             return {}

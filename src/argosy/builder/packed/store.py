@@ -195,11 +195,6 @@ def pack_part(
         The new squashfs.
     size, requires, meta
         See `PackageRecord`.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If mksquashfs is missing or fails, or the disk is full.
     """
     entries = describe_entries(tree)
     run_pack(session, tree, part, time=0)

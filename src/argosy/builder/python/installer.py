@@ -269,11 +269,12 @@ def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
 
 
 def mount_installation_folders(
-    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path
 ) -> BuildContainer:
-    """Mount the layer at its final path, the cache, and the local paths in the settings."""
+    """Mount the layer at its final path, uv's cache, and the local paths in the settings."""
     for folder in (work / "temporary", work / "home", layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
+    cache = build_container.session.paths.cache / "uv"
     make_folder(cache)
     write_git_home(work / "home", settings)
     local = bring_in(settings.local_paths, build_container, work)

@@ -62,26 +62,14 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = "") -> Target:
-    """Choose the target by the options, otherwise by the site's facts about its nodes and the base.
-
-    Raises
-    ------
-    UsageError
-        If PyTorch does not have the requested index, or the CUDA version is invalid.
-    """
+    """Choose the target by the options, otherwise by the site's facts about its nodes and the base."""
     return Target(
         choose_backend(torch_backend, site, base), choose_cuda(cuda, site), site.node.archspec if site else ""
     )
 
 
 def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | None:
-    """Choose PyTorch's index (``cu128``), or None for the usual indexes.
-
-    Raises
-    ------
-    UsageError
-        If PyTorch does not have the requested index.
-    """
+    """Choose PyTorch's index (``cu128``), or None for the usual indexes."""
     if asked == NONE:
         return None
     if asked:
@@ -266,13 +254,7 @@ NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
 def refuse_torch_in_image(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
-    """Refuse the torch that programs in the image import if it cannot use the GPUs; an image without torch passes.
-
-    Raises
-    ------
-    CheckFailed
-        If it cannot use the site's GPUs; the evidence names the line to change.
-    """
+    """Refuse the torch that programs in the image import if it cannot use the GPUs; an image without torch passes."""
     if site.node.gpu_vendor not in BACKENDS:
         return
     inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
@@ -285,13 +267,7 @@ def refuse_torch_in_image(site: Site, build_container: BuildContainer, layer: Pa
 
 
 def refuse_torch_build(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
-    """Refuse a build of torch for GPUs of another vendor than the site's.
-
-    Raises
-    ------
-    CheckFailed
-        As for `refuse_torch_in_image`.
-    """
+    """Refuse a build of torch for GPUs of another vendor than the site's."""
     vendor = site.node.gpu_vendor
     backend = BACKENDS[vendor]
     if not torch.get("__version__") or torch.get(backend):
