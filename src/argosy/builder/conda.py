@@ -156,7 +156,10 @@ def make_conda(
     ArgosyError
         If there is no solution, a channel is missing, or a package has the wrong digest.
     """
-    client = _open_client(context, recipe, cuda=cuda, archspec=archspec)
+    container = context.build_container
+    glibc = parse_glibc(container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    client = _make_client(recipe, container.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
+    client = replace(client, spare=context.spare)
     packages = client.choose()
     linked = _link_packages(context, client, packages, whole=bool(recipe.pip))
     write_meta(context.prefix, packages, linked.meta, requested_specs(recipe), time=time)
@@ -176,14 +179,6 @@ def extend_conda(
         container, names = context.build_container, {pin.package.name for pin in pins}
         compile_layer(container, context.layer, context.work, _bytecode(context, made.python), names, context.step)
     return made
-
-
-def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
-    glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
-    client = _make_client(
-        recipe, context.build_container.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec
-    )
-    return replace(client, spare=context.spare)
 
 
 def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cuda: str, archspec: str) -> CondaClient:

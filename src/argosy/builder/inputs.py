@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -116,23 +116,23 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     if not request.sources:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
-    unisolated = tuple(dict.fromkeys((*recipe.unisolated, *map(canonicalize_name, request.unisolated))))
-    notes = (*recipe.notes, *_unknown_notes(recipe, tuple(map(canonicalize_name, request.unisolated))))
-    replaceable = tuple(map(canonicalize_name, request.replaceable))
-    recipe = replace(recipe, unisolated=unisolated, replaceable=replaceable, notes=notes)
+    named = tuple(map(canonicalize_name, request.unisolated))
+    recipe = replace(
+        recipe,
+        unisolated=tuple(dict.fromkeys((*recipe.unisolated, *named))),
+        replaceable=tuple(map(canonicalize_name, request.replaceable)),
+        notes=(*recipe.notes, *_unknown_notes(recipe, named)),
+    )
     return with_own_python(recipe) if request.prefix_layout.own_python else recipe
 
 
-def _unknown_notes(recipe: Recipe, unisolated: tuple[str, ...]) -> tuple[Note, ...]:
+def _unknown_notes(recipe: Recipe, unisolated: tuple[str, ...]) -> Iterator[Note]:
     """Describe packages to build last that no line requests; a line without a name could be any package."""
     asked = {line.name for line in recipe.pip}
-    unknown = [name for name in dict.fromkeys(unisolated) if name not in asked and "" not in asked]
-    return tuple(Note(f"--no-build-isolation {name}: {_with_nearest(name, asked)}") for name in unknown)
-
-
-def _with_nearest(name: str, asked: set[str]) -> str:
-    near = did_you_mean(name, asked, "")
-    return f"no line requests this package{f'; {near}' if near else ''}"
+    for name in dict.fromkeys(unisolated):
+        if name not in asked and "" not in asked:
+            hint = did_you_mean(name, asked, "")
+            yield Note(f"--no-build-isolation {name}: no line requests this package{f'; {hint}' if hint else ''}")
 
 
 def with_own_python(recipe: Recipe) -> Recipe:

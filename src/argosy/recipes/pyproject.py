@@ -36,7 +36,7 @@ from argosy.recipes.recipe import (
 )
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder
-from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups
+from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups, table_at
 
 NOT_INSTALLED = (
     "only the project's dependencies are installed from it, so its code can change without a new image; to install "
@@ -86,10 +86,7 @@ class _Project(msgspec.Struct, frozen=True):
 
     def table(self, *keys: str) -> dict[str, Any]:
         """Return a table of the file; empty if it does not exist."""
-        found: Any = self.data
-        for key in keys:
-            found = found.get(key, {}) if isinstance(found, dict) else {}
-        return found if isinstance(found, dict) else {}
+        return table_at(self.data, *keys)
 
     def texts(self, found: Any, key: str) -> list[str]:
         """Return a list of strings."""

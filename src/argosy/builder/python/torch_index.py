@@ -17,9 +17,8 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind, Choice, ChoiceKey
-from argosy.core.parse import parse_json
 from argosy.core.records import replace
-from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.images.torch_build import ASK_TORCH, BACKENDS, parse_torch
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
@@ -259,11 +258,7 @@ def refuse_torch_in_image(site: Site, build_container: BuildContainer, layer: Pa
         return
     inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
     reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
-    try:
-        torch = parse_json(reply.stdout)
-    except ValueError:
-        return
-    refuse_torch_build(torch, site, recipe)
+    refuse_torch_build(parse_torch(reply.stdout), site, recipe)
 
 
 def refuse_torch_build(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
