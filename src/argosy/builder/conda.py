@@ -28,7 +28,6 @@ from argosy.builder.packed.conda import (
     needs_all_linked,
     packable_names,
     packed_paths,
-    stored_meta,
 )
 from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython, ask_interpreter
@@ -206,7 +205,7 @@ def _link_packages(
     cache = replace(context.cache, python=python.sha256 if python else "")
     found = cache.find(packages)
     missing = tuple(package for package in packages if package.name not in found)
-    meta = {name: stored_meta(part) for name, part in found.items()}
+    meta = {name: PackageMeta(msgspec.json.decode(part.record.meta)) for name, part in found.items()}
     whole = whole or needs_all_linked(packages, meta, for_site=context.for_site)
     wanted = packages if whole else _needed_on_disk(packages, missing, meta)
     if wanted:

@@ -164,13 +164,9 @@ def write_meta(
             dict(meta[package.name].data) | _channel_data(package) | {"requested_specs": asked.get(package.name, [])}
         )
         rendered = msgspec.json.format(msgspec.json.encode(record, order="sorted"), indent=1)
-        (folder / _record_file(package)).write_bytes(rendered + b"\n")
+        (folder / f"{package.name}-{package.version}-{package.build}.json").write_bytes(rendered + b"\n")
     (folder / "history").write_text(_render_history((p.url for p in packages), requested, time), encoding="utf-8")
     (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)
-
-
-def _record_file(package: CondaPackage) -> str:
-    return f"{package.name}-{package.version}-{package.build}.json"
 
 
 def _channel_data(package: CondaPackage) -> dict[str, str]:

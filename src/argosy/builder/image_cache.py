@@ -172,13 +172,7 @@ def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tup
 def report_output(
     request: BuildRequest, lock: Lock, *, layer_bytes: int, activation: Activation, base: str = ""
 ) -> BuildReport:
-    """Report an image by its lock, without the facts of a build.
-
-    Parameters
-    ----------
-    base
-        How a runtime refers to the base.
-    """
+    """Report an image by its lock, without the facts of a build."""
     program = "python" if lock.python else "COMMAND"
     return BuildReport(
         output=str(request.output),

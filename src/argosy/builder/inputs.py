@@ -70,13 +70,7 @@ class BuildInputs(msgspec.Struct, frozen=True):
 
 
 def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> BuildInputs:
-    """Read the user's files, or use the lock that replaces them.
-
-    Parameters
-    ----------
-    lock
-        The lock that the request names, or None.
-    """
+    """Read the user's files, or use the lock that replaces them."""
     stages = request.project.table.stage if request.project else ()
     for base in (request.base, *(stage.base for stage in stages)):
         if base.startswith("debian:"):

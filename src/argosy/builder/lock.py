@@ -67,7 +67,16 @@ def lock(request: LockRequest, session: Session) -> LockReport:
             step.result = f"{new.content}"
     with editing(output, waiting=session.waiting):
         write_text(output, render_lock(new))
-    return _report(output, new, previous, layer.notes)
+    return LockReport(
+        output=str(output),
+        digest=new.content,
+        base=new.base.reference,
+        base_digest=new.base.digest,
+        packages=len(new.packages),
+        first=previous is None,
+        changes=compare_locks(previous, new) if previous else (),
+        notes=layer.notes,
+    )
 
 
 def _keep_other_versions(context: BuildContext, previous: Lock | None, upgrade: tuple[str, ...]) -> BuildContext:
@@ -87,19 +96,6 @@ def _install(plan: BuildPlan, clock: StepTimes, work: Path, *, upgrade: bool) ->
         if upgrade:
             error.hint = "the lock fixes all other versions: add more packages to --upgrade, or lock without --upgrade"
         raise
-
-
-def _report(output: Path, new: Lock, previous: Lock | None, notes: tuple[str, ...]) -> LockReport:
-    return LockReport(
-        output=str(output),
-        digest=new.content,
-        base=new.base.reference,
-        base_digest=new.base.digest,
-        packages=len(new.packages),
-        first=previous is None,
-        changes=compare_locks(previous, new) if previous else (),
-        notes=notes,
-    )
 
 
 def check_lock(request: LockRequest, session: Session) -> Lock:

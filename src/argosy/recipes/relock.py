@@ -33,8 +33,6 @@ def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
 
     Parameters
     ----------
-    file
-        Name of the lock, for messages.
     from_files
         Whether the files of pip packages are available locally, as in a bundle, so that addresses are not used.
 

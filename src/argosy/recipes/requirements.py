@@ -139,11 +139,6 @@ def _suggest_requirement(text: str) -> str:
     return f"{package}{guess[written.end() :]}" if written and package else guess
 
 
-def _suggest_for_several(text: str) -> str:
-    """Return the hint for a line with several packages; empty for other lines."""
-    return "write one package per line" if _SEVERAL.match(text) else ""
-
-
 def _suggest_for_index(line: str) -> str:
     """Return the hint for ``--index-url`` after a package. On a line of its own it would be the index of all packages.
 
@@ -424,6 +419,6 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
 def _invalid_requirement(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
     guess = _suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
-    other = _suggest_for_several(text) or f"write NAME[EXTRA]==VERSION; {reason}"
+    other = "write one package per line" if _SEVERAL.match(text) else f"write NAME[EXTRA]==VERSION; {reason}"
     hint = f"did you mean {guess}?" if guess else other
     return bad_line("invalid requirement", where, line, hint=hint)

@@ -46,11 +46,6 @@ def checked_marker(text: str, where: Where, line: str = "") -> str:
     """Return an environment marker in its normal form; an empty one is empty.
 
     One that compares with ``===`` is an error: pip accepts it, and uv does not (uv 0.13).
-
-    Parameters
-    ----------
-    line
-        The line that contains it, for the message.
     """
     try:
         marker = str(Marker(text)) if text.strip() else ""

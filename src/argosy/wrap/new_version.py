@@ -154,15 +154,7 @@ def _write_version_files(
 def _prepare_start(
     opened: OpenedImage, before: Path | None, settings: Settings, prefix_session: Session, session: Session
 ) -> ContainerPlan:
-    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
-
-    Parameters
-    ----------
-    before
-        The image of the version before; None if there is none.
-    prefix_session
-        The session with the cache of the prefix.
-    """
+    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix."""
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
@@ -200,11 +192,6 @@ def collect_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, .
 
 def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once, and list the programs to wrap.
-
-    Parameters
-    ----------
-    image
-        The image as the user wrote it, for errors.
 
     Raises
     ------

@@ -95,13 +95,7 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
 
 
 def refuse_missing_paths(missing: Sequence[str], image: str, evidence: str = "") -> None:
-    """Refuse paths that the image does not contain.
-
-    Parameters
-    ----------
-    image
-        The image as the user wrote it.
-    """
+    """Refuse paths that the image does not contain."""
     if missing:
         what = f"{image} has no programs at {', '.join(missing)}"
         raise ImageError(what, evidence=evidence, hint="check the path: argosy run IMAGE -- ls /opt")

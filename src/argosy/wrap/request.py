@@ -31,11 +31,6 @@ def plan_recipe(
 ) -> PrefixRecipe:
     """Return the recipe for sources: files to build from, an installation on disk, or an image.
 
-    Parameters
-    ----------
-    base
-        The base that the user chose; empty for the default.
-
     Raises
     ------
     UsageError

@@ -82,13 +82,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
 
 
 def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -> None:
-    """Link the entries that differ from the base into `upper`, in the form of an overlay's upper layer.
-
-    Parameters
-    ----------
-    ignored
-        Paths below the tree whose changes are discarded.
-    """
+    """Link the entries that differ from the base into `upper`, in the form of an overlay's upper layer."""
     there = take_marks(copy.tree)
     changed = [path for path, mark in there.items() if copy.marks.get(path) != mark and not _below(path, ignored)]
     for path in changed:

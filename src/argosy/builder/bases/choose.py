@@ -72,13 +72,7 @@ def _reason(error: ArgosyError) -> str:
 
 
 def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
-    """Return the bases that may replace the default, best first.
-
-    Parameters
-    ----------
-    needs
-        Debian packages that the environment needs in its base.
-    """
+    """Return the bases that may replace the default, best first."""
     python, more = bool(set(PYTHON_PACKAGES) & {*needs}), {*needs} - {*PYTHON_PACKAGES}
     for site in sites:
         for base in site.images.bases:

@@ -129,7 +129,8 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
     if kind is Format.DEFINITION and text.startswith(_MARK):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
         raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
-    rows = list(_rows(text, kind))
+    is_definition = kind is Format.DEFINITION
+    rows = list(_definition_rows(text) if is_definition else _dockerfile_rows(text.removeprefix(_MARK)))
     for row in rows:
         _refuse_unknown_keyword(row, path, kind)
     needed, hint = _BASE_LINE[kind]
@@ -148,10 +149,6 @@ def _read(path: Path) -> str:
     if b"\0" in data:
         raise UsageError(f"{path} is not text in UTF-8", evidence="it contains zero bytes", hint="save it in UTF-8")
     return data.decode("utf-8", errors="replace")
-
-
-def _rows(text: str, kind: Format) -> Iterator[SourceRow]:
-    return _definition_rows(text) if kind is Format.DEFINITION else _dockerfile_rows(text.removeprefix(_MARK))
 
 
 def _refuse_unknown_keyword(row: SourceRow, path: Path, kind: Format) -> None:

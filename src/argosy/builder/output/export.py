@@ -244,7 +244,8 @@ def make_layers(
         merge_trees(layer, base, root=base)
     container = find_shell_container(session, RootfsSpec("", tree=str(base)), scratch=work / "ask")
     variables = _read_image_environment(container)
-    return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+    command = ("python",) if content.lock and content.lock.python else ("/bin/sh",)
+    return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), command)
 
 
 PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
@@ -273,10 +274,6 @@ def parse_image_environment(text: str) -> tuple[tuple[str, str], ...]:
     if libraries:
         kept["LD_LIBRARY_PATH"] = ":".join(libraries)
     return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
-
-
-def _command(lock: Lock | None) -> tuple[str, ...]:
-    return ("python",) if lock and lock.python else ("/bin/sh",)
 
 
 def _labels(lock: Lock | None) -> tuple[tuple[str, str], ...]:

@@ -67,11 +67,6 @@ class CondaCache(msgspec.Struct, frozen=True):
         return {name: part for name, part in found.items() if part}
 
 
-def stored_meta(part: PackedPackage) -> PackageMeta:
-    """Return the metadata of a packed package."""
-    return PackageMeta(msgspec.json.decode(part.record.meta))
-
-
 def needs_all_linked(packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta], *, for_site: bool) -> bool:
     """Return whether all packages must be linked, because something needs their files, or some cannot be packed.
 

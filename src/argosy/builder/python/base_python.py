@@ -184,13 +184,7 @@ HOLD = f"export PIP_CONSTRAINT={BASE_CONSTRAINTS} UV_CONSTRAINT={BASE_CONSTRAINT
 def protecting_base_packages(
     build_container: BuildContainer, work: Path, replaceable: Collection[str]
 ) -> BuildContainer:
-    """Mount a constraint file with the base's packages into the container.
-
-    Parameters
-    ----------
-    replaceable
-        Packages that another version may hide.
-    """
+    """Mount a constraint file with the base's packages into the container."""
     python = ask_python(build_container)
     file = work / "base-packages.txt"
     file.write_text(_render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")

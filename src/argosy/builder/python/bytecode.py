@@ -278,8 +278,6 @@ def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, 
     ----------
     trees
         The trees by the names of the packages, below `work`.
-    python
-        Version of the environment's Python.
     """
     cache, groups = BytecodeCache(Path(), python), list[tuple[int, str]]()
     for tree in trees.values():
@@ -336,11 +334,6 @@ def recompiling_changed_modules(
     """Compile again the modules that the user's scripts or steps change in the block.
 
     Python does not check byte code of images, so it would use the old one.
-
-    Parameters
-    ----------
-    python
-        The Python of the environment, or None.
     """
     mark, work = layer.with_name("mark"), layer.with_name("uv")
     mark.touch()  # the clock of the file system may differ from this machine's

@@ -105,8 +105,6 @@ def run_compiler(
 
     Parameters
     ----------
-    work
-        Folder of the layer's work files, mounted at `WORK_INSIDE`.
     groups
         The groups, as `render_group` renders them.
     """

@@ -108,8 +108,6 @@ class Installer(msgspec.Struct, frozen=True):
 
         Parameters
         ----------
-        pins
-            The packages that this installer has installed.
         executable
             The Python of the virtual environment that contains them; empty if the present Python finds them.
         """
@@ -213,8 +211,6 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
 
     Parameters
     ----------
-    base
-        Digest of the base.
     environment
         The other packages that a build may use.
 

@@ -126,13 +126,7 @@ def _ask_for_versions(installer: Installer, recipe: Recipe) -> tuple[tuple[str, 
 
 
 def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[str, ...]:
-    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions.
-
-    Parameters
-    ----------
-    more
-        Lines of further requirements.
-    """
+    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions."""
     base, builds = dict(installer.python.packages), vendor_builds(installer.python.packages)
     requirements = render_requirements(recipe) + more
     with_index = [line for line in recipe.pip if line.index]

@@ -189,13 +189,7 @@ def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def refuse_unmet_demands(demands: Iterable[SourcedRequirement], builds: Mapping[str, str], python: str) -> None:
-    """Refuse the first requirement that a vendor's build does not satisfy.
-
-    Parameters
-    ----------
-    python
-        Python version in the image, for markers.
-    """
+    """Refuse the first requirement that a vendor's build does not satisfy."""
     if not builds:
         return
     inside = _marker_values(python)
@@ -271,11 +265,6 @@ def excluded_notes(recipe: Recipe, python: str, machine: str) -> tuple[str, ...]
     """Describe which requested packages are not installed, because their markers exclude the image.
 
     Lines with a hash come from a lock, which is made for several machines, so they need no note.
-
-    Parameters
-    ----------
-    python, machine
-        Version of Python and architecture (``uname -m``) of the image.
     """
     inside = _marker_values(python) | {"platform_machine": machine}
     included, excluded = set[str](), dict[str, str]()

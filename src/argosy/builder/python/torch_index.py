@@ -174,13 +174,7 @@ def torch_index_of(settings: UvSettings) -> str:
 
 @contextmanager
 def adding_torch_hints(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
-    """Add to an error about torch the index that was searched, and the index that has the requested build.
-
-    Parameters
-    ----------
-    settings
-        The settings of uv, which contain the index that was searched.
-    """
+    """Add to an error about torch the index that was searched, and the index that has the requested build."""
     try:
         yield
     except ArgosyError as error:
