@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.conda_packages import CondaClient, PackageMeta, read_meta, with_dependencies, write_meta
-from argosy.builder.conda_scripts import ask_activation, link_scripts, run_link_scripts, unshare
+from argosy.builder.conda_scripts import ask_activation, packages_with_scripts, run_link_scripts, unshare
 from argosy.builder.packed.conda import (
     PYTHON,
     TREES,
@@ -253,12 +253,12 @@ def _complete_environment(
 ) -> CondaEnvironment:
     """Run the scripts of the packages, install the ``pip:`` section, and compile what is not packed."""
     container, layer, step = context.build_container, context.layer, context.step
-    scripts = link_scripts(context.prefix, linked.packages, linked.meta)
-    if scripts:
+    scripted = packages_with_scripts(context.prefix, linked.packages, linked.meta)
+    if scripted:
         # A script that appends to a hard-linked file would change it in the cache, too.
         unshare(context.prefix)
     before = file_states(layer, linked.packed_meta)
-    said = tuple(run_link_scripts(container, context.prefix, scripts, step))
+    said = tuple(run_link_scripts(container, context.prefix, scripted, step))
     made, pins = _add_pip_packages(context, recipe, variables, held)
     linked = linked.without(changed_packages(layer, linked.packed_meta, before))
     if made.python:

@@ -131,7 +131,6 @@ def run_steps(build_container: BuildContainer, project: Project, session: Sessio
 
 
 def _describe_step(step: StepTable) -> str:
-    """Return a short description of a step."""
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
 
 

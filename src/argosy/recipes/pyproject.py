@@ -339,7 +339,6 @@ def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLin
 
 
 def _index(name: str, line: PipLine, here: _Project) -> PipIndex:
-    """Return the index of a name."""
     found = {str(row.get("name")): row for row in _indexes(here.uv) if row.get("name")}
     if name not in found:
         what = f"unknown index {name} for the package {line.name}"

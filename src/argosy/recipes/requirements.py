@@ -117,7 +117,6 @@ def suggest_package(name: str) -> str:
 
 
 def _suggest_for_option(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown option."""
     if name in _COMMAND_OPTIONS:
         return f"this is an option of the command 'pip install', not of files: {_COMMAND_OPTIONS[name]}"
     return did_you_mean(name, known, "see 'Requirements File Format' in pip's documentation")

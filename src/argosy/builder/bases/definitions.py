@@ -125,11 +125,10 @@ def dockerfile_in(folder: Path) -> Path | None:
 
 def refuse_invalid_definition(path: Path, kind: Format) -> None:
     """Refuse a definition file or Dockerfile without a base, or with an unknown keyword or incomplete instruction."""
-    text = _read(path)
-    if kind is Format.DEFINITION and text.startswith(_MARK):
+    text, is_definition = _read(path), kind is Format.DEFINITION
+    if is_definition and text.startswith(_MARK):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
         raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
-    is_definition = kind is Format.DEFINITION
     rows = list(_definition_rows(text) if is_definition else _dockerfile_rows(text.removeprefix(_MARK)))
     for row in rows:
         _refuse_unknown_keyword(row, path, kind)
@@ -138,7 +137,7 @@ def refuse_invalid_definition(path: Path, kind: Format) -> None:
     if first is None:
         raise UsageError(f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=hint)
     for i, row in enumerate(rows):
-        if problem := _problem_of_section(row) if kind is Format.DEFINITION else _problem(row, above=i < first):
+        if problem := _problem_of_section(row) if is_definition else _problem(row, above=i < first):
             raise UsageError(problem[0], evidence=f"{path}:{row.number}: {row.line}", hint=problem[1])
 
 
@@ -295,7 +294,6 @@ def _definition_rows(text: str) -> Iterator[SourceRow]:
 
 
 def _dockerfile_rows(text: str) -> Iterator[SourceRow]:
-    """Yield the instructions of a Dockerfile."""
     escape = "`" if _BACKQUOTE.match(text) else "\\"
     lines = _split_lines(text)
     for number, line in lines:

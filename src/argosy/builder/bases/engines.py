@@ -319,7 +319,6 @@ def _outside(session: Session) -> dict[str, str]:
 
 
 def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> str:
-    """Run an engine and return its output."""
     try:
         reply = run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
     except ArgosyError as error:
