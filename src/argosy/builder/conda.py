@@ -99,8 +99,11 @@ class LinkedPackages(msgspec.Struct, frozen=True):
 
 
 class CondaContext(msgspec.Struct, frozen=True):
-    """The tools and folders that install an environment; the container has the layer at its final path."""
+    """The recipe, tools and folders of an environment; the container has the layer at its final path."""
 
+    recipe: Recipe
+    variables: tuple[tuple[str, str], ...]
+    """The variables that the image sets."""
     build_container: BuildContainer
     settings: UvSettings
     layer: Path
@@ -130,15 +133,7 @@ def holds_conda(layer: Path) -> bool:
     return (layer / ENV_PREFIX.lstrip("/") / "conda-meta").is_dir()
 
 
-def make_conda(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    *,
-    cuda: str,
-    archspec: str,
-    time: int,
-) -> CondaEnvironment:
+def make_conda(context: CondaContext, *, cuda: str, archspec: str, time: int) -> CondaEnvironment:
     """Choose and install conda packages, then the ``pip:`` section.
 
     Parameters
@@ -155,7 +150,7 @@ def make_conda(
     ArgosyError
         If there is no solution, a channel is missing, or a package has the wrong digest.
     """
-    container = context.build_container
+    container, recipe = context.build_container, context.recipe
     glibc = parse_glibc(container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
     client = _make_client(recipe, container.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
     client = replace(client, spare=context.spare)
@@ -164,16 +159,14 @@ def make_conda(
     write_meta(context.prefix, packages, linked.meta, requested_specs(recipe), time=time)
     held = tuple(map(_locked, packages))
     if not linked.whole:
-        activation, _ = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
+        activation, _ = _ask_activation(context)
         return CondaEnvironment(_python_of(packages), held, activation, client.plan.notes, linked)
-    return _complete_environment(context, recipe, variables, held, linked, client.plan.notes)
+    return _complete_environment(context, held, linked, client.plan.notes)
 
 
-def extend_conda(
-    context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
-) -> CondaEnvironment:
+def extend_conda(context: CondaContext, held: tuple[LockedPackage, ...]) -> CondaEnvironment:
     """Add pip packages to the conda environment of the base, an Argosy image."""
-    made, pins = _add_pip_packages(context, recipe, variables, held)
+    made, pins = _add_pip_packages(context, held)
     if made.python:
         container, names = context.build_container, {pin.package.name for pin in pins}
         compile_layer(container, context.layer, context.work, _bytecode(context, made.python), names, context.step)
@@ -244,12 +237,7 @@ def _python_of(packages: Iterable[CondaPackage]) -> BasePython | None:
 
 
 def _complete_environment(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    held: tuple[LockedPackage, ...],
-    linked: LinkedPackages,
-    notes: tuple[str, ...],
+    context: CondaContext, held: tuple[LockedPackage, ...], linked: LinkedPackages, notes: tuple[str, ...]
 ) -> CondaEnvironment:
     """Run the scripts of the packages, install the ``pip:`` section, and compile what is not packed."""
     container, layer, step = context.build_container, context.layer, context.step
@@ -259,7 +247,7 @@ def _complete_environment(
         unshare(context.prefix)
     before = file_states(layer, linked.packed_meta)
     said = tuple(run_link_scripts(container, context.prefix, scripted, step))
-    made, pins = _add_pip_packages(context, recipe, variables, held)
+    made, pins = _add_pip_packages(context, held)
     linked = linked.without(changed_packages(layer, linked.packed_meta, before))
     if made.python:
         code, new = _bytecode(context, made.python), {pin.package.name for pin in pins}
@@ -271,14 +259,19 @@ def _bytecode(context: CondaContext, python: BasePython) -> BytecodeCache:
     return BytecodeCache(context.build_container.session.paths.cache / BYTECODE, python.build)
 
 
+def _ask_activation(context: CondaContext) -> tuple[Activation, tuple[str, ...]]:
+    container, name = context.build_container, context.recipe.name
+    return ask_activation(container, context.layer, name, context.variables, context.step)
+
+
 def _add_pip_packages(
-    context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
+    context: CondaContext, held: tuple[LockedPackage, ...]
 ) -> tuple[CondaEnvironment, tuple[Pin, ...]]:
     """Compute the activation of an environment, and install the ``pip:`` section, without byte code."""
     has_python = (context.prefix / "bin/python").exists()
     python = ask_interpreter(context.build_container, INTERPRETER) if has_python else None
-    activation, said = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
-    pins = _install_pip(context, recipe, python, held, activation)
+    activation, said = _ask_activation(context)
+    pins = _install_pip(context, python, held, activation)
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
@@ -306,13 +299,10 @@ def _locked(package: CondaPackage) -> LockedPackage:
 
 
 def _install_pip(
-    context: CondaContext,
-    recipe: Recipe,
-    python: BasePython | None,
-    held: tuple[LockedPackage, ...],
-    activation: Activation,
+    context: CondaContext, python: BasePython | None, held: tuple[LockedPackage, ...], activation: Activation
 ) -> tuple[Pin, ...]:
     """Install the ``pip:`` section in the activated environment, because conda may have installed git or compilers."""
+    recipe, uv_cache = context.recipe, context.build_container.session.paths.cache / "uv"
     if not recipe.pip:
         return ()
     if python is None:
@@ -326,12 +316,7 @@ def _install_pip(
         context.settings,
         context.layer,
         context.work,
-        builds=separate_builds(
-            context.build_container.session.paths.cache / "uv",
-            context.base,
-            context.settings,
-            (f"{package.name}={package.version}" for package in held),
-        ),
+        builds=separate_builds(uv_cache, context.base, context.settings, (f"{p.name}={p.version}" for p in held)),
         activated=render_env_script(activation),
         prepare=context.prepare,
         shared=context.shared,

@@ -187,13 +187,12 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     """Make a conda environment, or add pip packages to the one that the base has."""
     recipe, base = job.recipe, job.base
     context = _open_conda(job, container, step)
-    variables = variables_over(recipe, base)
     if recipe.wants_conda:
         _refuse_second_environment(context, base)
         cuda, archspec = job.target.cuda.value, job.target.archspec
-        made = make_conda(context, recipe, variables, cuda=cuda, archspec=archspec, time=base.time)
+        made = make_conda(context, cuda=cuda, archspec=archspec, time=base.time)
     else:
-        made = extend_conda(context, recipe, variables, base.lock.packages if base.lock else ())
+        made = extend_conda(context, base.lock.packages if base.lock else ())
     if made.python:
         refuse_other_python(recipe.python, made.python.version, recipe.python_where)
     python = f"its own Python {made.python.version}" if made.python else "no Python"
@@ -214,6 +213,8 @@ def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> Conda
     layer = job.tree if job.together else job.work / "conda"
     tools = (version("py-rattler"), packer_version(container.session))
     return CondaContext(
+        job.recipe,
+        variables_over(job.recipe, job.base),
         mount_installation_folders(container, job.settings, layer=layer, work=job.work),
         job.settings,
         layer,
