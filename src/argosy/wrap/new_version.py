@@ -37,7 +37,7 @@ from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import refuse_gpu_build_at_site
 from argosy.wrap.installations import pack_folder
-from argosy.wrap.model import InContainer, Needs, PrefixRecipe, PrefixSourceKind, Settings, Version, WrapReport
+from argosy.wrap.model import InContainer, PrefixRecipe, PrefixSourceKind, Settings, Version, VersionImage, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
     plan_commands,
@@ -62,19 +62,6 @@ CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE 
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
-NO_NEEDS = Needs()
-
-
-class VersionImage(msgspec.Struct, frozen=True):
-    """The image in the folder of a version."""
-
-    image: Path
-    recipe: PrefixRecipe
-    """How it was made, with the base that was used."""
-    needs: Needs = NO_NEEDS
-    """Requirements of an installation on the base; empty for an image that was built here."""
-    inside: InContainer | None = None
-    """Contents of an installation; None if a container of the image can list them."""
 
 
 CreateImage = Callable[[Path, Session], VersionImage]
@@ -168,15 +155,7 @@ def _write_version_files(
 def _prepare_start(
     opened: OpenedImage, before: Path | None, settings: Settings, prefix_session: Session, session: Session
 ) -> ContainerPlan:
-    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
-
-    Parameters
-    ----------
-    before
-        The image of the version before; None if there is none.
-    prefix_session
-        The session with the cache of the prefix.
-    """
+    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix."""
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
@@ -214,11 +193,6 @@ def collect_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, .
 
 def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once, and list the programs to wrap.
-
-    Parameters
-    ----------
-    image
-        The image as the user wrote it, for errors.
 
     Raises
     ------
@@ -267,22 +241,13 @@ def _parse_settings(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionImage:
-    """Create the image that `recipe` describes in `folder`.
-
-    Raises
-    ------
-    ArgosyError
-        If a build fails, or an image cannot be read.
-    """
+    """Create the image that `recipe` describes in `folder`."""
     if recipe.kind is PrefixSourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
         image, used = _build_image(recipe, recipe.base, files, folder, session)
-        return VersionImage(image, _with_base(recipe, used))
+        return VersionImage(image, recipe.over(used))
     if recipe.kind is PrefixSourceKind.FOLDER:
-        placed = pack_folder(recipe, folder, session)
-        return VersionImage(
-            placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
-        )
+        return pack_folder(recipe, folder, session)
     return VersionImage(_make_from_image(recipe, folder, session), recipe)
 
 
@@ -303,11 +268,6 @@ def extend_image(
 
     Only the new packages are packed, unless a script may change others. If they need other versions of those in `old`,
     the image is rebuilt from the sources.
-
-    Raises
-    ------
-    ArgosyError
-        If the build fails.
     """
     try:
         return VersionImage(
@@ -360,13 +320,6 @@ def _build_image(
         return image, build_image(request, session).base
     with hiding_file(folder / ADDED, "argosy wrap update", command="argosy wrap new"):
         return image, build_image(request, session).base
-
-
-def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
-    """Return the recipe with the base that was used for the default one, so that later versions use it, too."""
-    if not recipe.default_base or used == recipe.base:
-        return recipe
-    return replace(recipe, base=used, default_base=False)
 
 
 def _copy_or_link_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:

@@ -36,13 +36,7 @@ GONE = ".gone.part"
 
 
 def refuse_prefix(prefix: Path) -> None:
-    """Reject a path for a new prefix if it is in use.
-
-    Raises
-    ------
-    UsageError
-        If the path is a file, an existing prefix, or a folder that is not empty, or has invalid characters.
-    """
+    """Reject a path for a new prefix if it is in use."""
     if current_version(prefix) is not None:
         hint = f"change it: argosy wrap update {quote(str(prefix))}; or choose another --prefix"
         raise UsageError(f"{prefix} already contains wrapped commands", hint=hint)
@@ -160,13 +154,7 @@ def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
 
 
 def read_version(prefix: Path, number: int) -> Version:
-    """Read the record of a version.
-
-    Raises
-    ------
-    CheckFailed
-        If the record is missing or damaged.
-    """
+    """Read the record of a version."""
     path = version_folder(prefix, number) / RECORD
     try:
         return decode_json(read_regular_file(path), Version)
@@ -184,15 +172,7 @@ def write_version(folder: Path, version: Version) -> None:
 
 
 def open_prefix(prefix: Path) -> Version:
-    """Read the current version of a prefix.
-
-    Raises
-    ------
-    UsageError
-        If the folder is not a prefix.
-    CheckFailed
-        If the record cannot be read.
-    """
+    """Read the current version of a prefix."""
     number = current_version(prefix)
     if number is None:
         reason = f"{prefix / SWITCH} does not point to one of its versions"

@@ -20,11 +20,7 @@ from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
-PLAIN, PYTHON, PYTHON_AND_GIT = (
-    "docker://debian:bookworm-slim",
-    PYTHON_BASE,
-    "docker://python:3.11-bookworm",
-)
+PLAIN, PYTHON, PYTHON_AND_GIT = ("docker://debian:bookworm-slim", PYTHON_BASE, "docker://python:3.11-bookworm")
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
 HINT = (
@@ -76,13 +72,7 @@ def _reason(error: ArgosyError) -> str:
 
 
 def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
-    """Return the bases that may replace the default, best first.
-
-    Parameters
-    ----------
-    needs
-        Debian packages that the environment needs in its base.
-    """
+    """Return the bases that may replace the default, best first."""
     python, more = bool(set(PYTHON_PACKAGES) & {*needs}), {*needs} - {*PYTHON_PACKAGES}
     for site in sites:
         for base in site.images.bases:
@@ -93,13 +83,7 @@ def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
 
 
 def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
-    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it.
-
-    Raises
-    ------
-    UsageError
-        If the base is an absolute path that does not exist.
-    """
+    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it."""
     if site and base.startswith("/") and not Path(base).exists():
         known = any(base == each.name for each in site.images.bases)
         raise UsageError(
@@ -110,13 +94,7 @@ def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
 
 
 def refuse_base_around(base: str, output: Path, session: Session, options: EngineOptions = NO_OPTIONS) -> None:
-    """Refuse a root file system, for example ``/``, with folders that the build writes to: it would pack its own files.
-
-    Raises
-    ------
-    UsageError
-        The evidence names a folder that the build writes to.
-    """
+    """Refuse a root file system, for example ``/``, that contains folders to which the build writes."""
     folder = find_local(base, session)
     if folder is None or is_made_by_engine(base, options) or identify_file(folder).kind is not Kind.ROOT_DIRECTORY:
         return
@@ -138,13 +116,7 @@ def refuse_base_around(base: str, output: Path, session: Session, options: Engin
 
 @contextmanager
 def suggesting_site_bases(site: Site | None) -> Iterator[None]:
-    """Add the site's bases with the requested torch to the error for a base with another torch.
-
-    Raises
-    ------
-    CheckFailed
-        The original error, with those bases.
-    """
+    """Add the site's bases with the requested torch to the error for a base with another torch."""
     try:
         yield
     except CannotHave as error:
