@@ -32,7 +32,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere
-from argosy.jobs.record import read_plan, sort_runs
+from argosy.jobs.record import read_plan_table, sort_runs
 from argosy.jobs.requeue import describe_requeue
 from argosy.jobs.scheduler import advise_without_accounting, list_jobs, watch_list
 from argosy.slurm.queries import JobRow, is_job_id, known_value
@@ -174,9 +174,9 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
     click.echo(render_differences(rows) or "both jobs have the same image, settings and options")
     keys = {key for key, _, _ in rows}
     if {"digest", "image"} <= keys:
-        click.echo(f"packages: argosy images diff {one.plan['image']} {other.plan['image']}")
+        click.echo(f"packages: argosy images diff {one.plan.image} {other.plan.image}")
     elif "digest" in keys:
-        click.echo(f"{one.plan['image']} was rebuilt between the two jobs")
+        click.echo(f"{one.plan.image} was rebuilt between the two jobs")
 
 
 @jobs.command("show")
@@ -191,7 +191,7 @@ def show_job(job: str, *, as_json: bool) -> None:
     session = open_session(quiet=True)
     facts = find_run(session, job)
     if as_json:
-        print_json({**asdict(facts), "plan": read_plan(facts.record)})
+        print_json({**asdict(facts), "plan": read_plan_table(facts.record)})
         return
     for label, text in (*_shown_facts(facts), ("requeued", describe_requeue(session, facts))):
         if known_value(text):

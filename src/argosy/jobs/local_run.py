@@ -94,8 +94,8 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
 
 def _logs_of_ranks(record: Path) -> tuple[str, ...]:
     """Return the files of the ranks of a run with --log-dir, which are in a folder with the name of its record."""
-    logs = read_plan(record).get("logs")
-    return tuple(map(str, sorted(Path(str(logs), record.name).glob("rank-*.log")))) if logs else ()
+    logs = read_plan(record).logs
+    return tuple(map(str, sorted(Path(logs, record.name).glob("rank-*.log")))) if logs else ()
 
 
 def _choose_log(files: tuple[str, ...], first: RankEnd | None) -> str:
