@@ -336,6 +336,13 @@ def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
     ]
 
 
+def test_options_that_exclude_each_other_are_blamed_on_variables_too() -> None:
+    """Since 26.05, SBATCH_GPUS_PER_NODE excludes --gres=gpu."""
+    reply = Reply(1, "", "sbatch: fatal: --gpus-per-node and --gres=gpu are mutually exclusive.\n")
+    error = explain_sbatch(Command(("sbatch", "--gres=gpu:1", "x")), reply, "lab")
+    assert error.hint.startswith("remove one of them; variables such as SBATCH_GPUS_PER_NODE count as options")
+
+
 @pytest.mark.parametrize("program", ["sbatch", "sinfo"])
 def test_a_cluster_that_the_database_does_not_know_is_blamed_on_its_variable(program: str) -> None:
     text = f"{program}: error: No cluster 'other' known by database.\n{program}: error: 'other' can't be reached now, "
