@@ -336,6 +336,11 @@ def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
     ]
 
 
+def test_a_job_that_is_larger_than_the_cluster_is_to_request_less() -> None:
+    reply = Reply(1, "", "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
+    assert explain_sbatch(Command(("sbatch", "x")), reply, "lab").hint.startswith("request fewer nodes, GPUs or cores")
+
+
 def test_options_that_exclude_each_other_are_blamed_on_variables_too() -> None:
     """Since 26.05, SBATCH_GPUS_PER_NODE excludes --gres=gpu."""
     reply = Reply(1, "", "sbatch: fatal: --gpus-per-node and --gres=gpu are mutually exclusive.\n")
