@@ -179,6 +179,15 @@ def test_a_partition_without_limits_has_no_limits() -> None:
     assert (main.max_nodes, main.min_nodes, main.whole_nodes) == (16, 1, True)
 
 
+def test_a_partition_that_gives_whole_nodes_is_read_in_the_form_of_26_05() -> None:
+    """There, OverSubscribe=EXCLUSIVE in slurm.conf becomes Exclusive=NODE."""
+    whole, shared = parse_partitions(
+        "PartitionName=p1 DisableRootJobs=NO Exclusive=NODE GraceTime=0 OverSubscribe=NO State=UP\n"
+        "PartitionName=p3 DisableRootJobs=NO Exclusive=USER GraceTime=0 OverSubscribe=NO State=UP\n"
+    )
+    assert (whole.whole_nodes, shared.whole_nodes) == (True, False)
+
+
 def test_mpi_plugins_are_read_in_the_form_of_old_and_new_releases() -> None:
     assert parse_mpi(MPI) == ("pmix", "cray_shasta", "pmi2")
     assert parse_mpi("srun: MPI types are...\nsrun: pmi2\nsrun: none\n") == ("pmi2",)

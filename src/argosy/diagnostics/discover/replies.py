@@ -255,7 +255,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             name=row["PartitionName"],
             default=row.get("Default") == "YES",
             up=row.get("State") == "UP",
-            whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE",
+            whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE" or row.get("Exclusive") == "NODE",  # since 26.05
             max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
             max_nodes=_int(row.get("MaxNodes", "")) or int(row.get("TotalNodes") == "1"),
             min_nodes=_int(row.get("MinNodes", "")),
