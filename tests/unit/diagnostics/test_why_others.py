@@ -1,0 +1,47 @@
+"""Lines that look like a known error of one program, but that another program or a listing prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
+
+SIGNATURES = read_signatures()
+NOT_CONFIRMED = "srun: error: Unable to confirm allocation for job 19: "
+
+OTHERS = [
+    ("slurm-prolog", "RuntimeError: cublasLt epilogue fusion failed for this shape"),
+    ("slurm-array", "MaxArraySize            = 1001"),
+    ("timeout-command", "finished 124 of 500 files"),
+    ("slurm-limits", "slurm: Account|GrpTRES|MaxSubmitJobs"),
+    ("slurm-plugin", "error: cannot load plugin eslint-react"),
+    ("slurm-nodes-silent", "ray: error: Node worker-3 not responding"),
+    ("slurm-account", "srun: job 4 queued\nStorage account abc not found"),
+    ("slurm-authentication", "INFO authentication: none\nslurm job started"),
+    ("slurmdbd-database", "RuntimeError: The database connection could not be established"),
+    ("slurm-expired-job", f"{NOT_CONFIRMED}Socket timed out\nsrun: Check SLURM_JOB_ID. Expired or invalid job 19"),
+    ("mpi-session-folder", "Failed to open session: Unable to create session"),
+    ("permission-denied", "find: '/root/x': Permission denied"),
+    ("registry-denied", "Failed to start docker.service: Interactive authentication required."),
+    ("no-driver-on-host", "INFO:    Could not find any nv files on this host!\nERROR: cannot read deck input.inp"),
+    ("registry-denied", 'failed to resolve source metadata for alpine: error getting credentials - err: exec: "x"'),
+    ("registry-denied", "failed to resolve source metadata for alpine: dial tcp: lookup a on [::1]:53: i/o timeout"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), OTHERS)
+def test_a_line_of_another_program_does_not_get_the_cause(name: str, text: str) -> None:
+    assert name not in [each.name for each in find_errors(f"{text}\n", SIGNATURES)]
+
+
+def test_the_reason_why_an_allocation_was_not_confirmed_is_the_cause() -> None:
+    found = [
+        find_errors(f"{NOT_CONFIRMED}{why}\n", SIGNATURES)[0].name
+        for why in (
+            "Socket timed out on send/recv operation",
+            "Unexpected message received",
+            "Invalid job id specified",
+        )
+    ]
+    assert found == ["slurm-controller", "slurm-controller", "slurm-expired-job"]
