@@ -27,6 +27,28 @@ OTHERS = [
     ("no-driver-on-host", "INFO:    Could not find any nv files on this host!\nERROR: cannot read deck input.inp"),
     ("registry-denied", 'failed to resolve source metadata for alpine: error getting credentials - err: exec: "x"'),
     ("registry-denied", "failed to resolve source metadata for alpine: dial tcp: lookup a on [::1]:53: i/o timeout"),
+    ("slurm-controller", "psycopg2.OperationalError: connection to server failed: Connection refused"),
+    ("node-failure", "states: PENDING, RUNNING, FAILED, NODE_FAIL, PREEMPTED, BOOT_FAIL, TIMEOUT"),
+    ("slurm-name", "ValueError: Invalid feature name 'x'"),
+    ("slurm-time-too-long", "gurobi: invalid time limit"),
+    ("slurm-configuration", "Parse error in file config.xml"),
+    ("pals-node-lost", "ping failed on eth0"),
+    ("container-exists", "ERROR 409: instance db-1 already exists"),
+    ("udocker-root", "Error: do not run as root"),
+    ("shifter-image", "Failed to find image cat.png"),
+    ("podman-storage", "error creating object storage client: permission denied"),
+    ("image-absent", "No such image: assets/cat.png"),
+    ("nvidia-requirement", "solver: unsatisfied condition: x > 3"),
+    ("registry-old-client", "error: unsupported schema version 7 in package-lock"),
+    ("registry-denied", "Error: GET https://zenodo.org/record/1: unexpected status code 404"),
+    ("image-signature", "ERROR: failed to verify token: key expired"),
+    ("build-folder", "FATAL: open /etc/prometheus.yml: no such file or directory"),
+    (
+        "mpi-inside-mpi",
+        "[unset]: write_line error; fd=-1 buf=:cmd=abort\nsystem msg for write_line failure : Bad file descriptor",
+    ),
+    ("munge-files", "[INFO] Keyfile not found: using default"),
+    ("container-hook", "husky: error running hook: exit status 1"),
 ]
 
 
@@ -45,3 +67,13 @@ def test_the_reason_why_an_allocation_was_not_confirmed_is_the_cause() -> None:
         )
     ]
     assert found == ["slurm-controller", "slurm-controller", "slurm-expired-job"]
+
+
+def test_a_refused_connection_at_the_start_of_a_step_is_that_of_the_node() -> None:
+    found = find_errors("srun: error: Application launch failed: Connection refused\n", SIGNATURES)
+    assert [each.name for each in found] == ["slurm-node-timeout"]
+
+
+def test_the_program_with_which_mpiexec_starts_its_helpers_is_not_the_program_of_the_user() -> None:
+    (found,) = find_errors("execvp error on file srun (No such file or directory)\n", SIGNATURES)
+    assert found.cause.startswith("mpiexec starts its helper processes with srun")
