@@ -49,6 +49,11 @@ OTHERS = [
     ),
     ("munge-files", "[INFO] Keyfile not found: using default"),
     ("container-hook", "husky: error running hook: exit status 1"),
+    ("slurm-mpi-type", "MPI plugin type: none"),
+    ("mpi-host-name", "unable to get host address for metrics"),
+    ("enroot-command", "[ERROR] Command not found: make"),
+    ("build-file-system", "xattr not supported on this FS, continuing"),
+    ("container-exec-denied", "FATAL: permission denied"),
 ]
 
 
@@ -77,3 +82,9 @@ def test_a_refused_connection_at_the_start_of_a_step_is_that_of_the_node() -> No
 def test_the_program_with_which_mpiexec_starts_its_helpers_is_not_the_program_of_the_user() -> None:
     (found,) = find_errors("execvp error on file srun (No such file or directory)\n", SIGNATURES)
     assert found.cause.startswith("mpiexec starts its helper processes with srun")
+
+
+def test_a_missing_ssh_is_the_cause_and_what_open_mpi_says_after_it_follows() -> None:
+    said = 'The value of the MCA parameter "plm_rsh_agent" was set to a path\nthat could not be found:\n'
+    (found,) = find_errors(f"{said}\n  plm_rsh_agent: ssh : rsh\n\n  orte_ess_init failed\n", SIGNATURES)
+    assert (found.name, "(ssh : rsh)" in found.cause) == ("mpi-rsh-agent", True)
