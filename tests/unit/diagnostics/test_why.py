@@ -366,7 +366,7 @@ def test_consequences_are_explained_only_if_no_cause_is_known() -> None:
     text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
     said = render_errors(find_errors(text, SIGNATURES), "job.out")
     assert said.count("  fix ") == 1
-    assert said.splitlines()[-1].startswith("line 2: another rank went away")
+    assert said.splitlines()[-1].startswith("line 2: the process at the other end")
     alone = render_errors(find_errors("Connection reset by peer\n", SIGNATURES))
     assert alone.count("  fix ") == 1
 
