@@ -128,6 +128,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         torch=torch,
         nccl=nccl,
         mpi=mpi_of_lock(lock),
+        sources={each.path: each.sha256 for each in lock.sources},
     )
 
 
