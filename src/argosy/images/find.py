@@ -10,6 +10,7 @@ from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shared_folders import is_shared, share_new
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
 from argosy.images.catalog import (
@@ -211,10 +212,12 @@ def pull_image(
     path = wanted if output else with_image_suffix(wanted, source.suffix)
     open_image(source)
     with editing(path, waiting=session.waiting), atomic_file(path, force=force) as beside:
-        if source.is_relative_to(session.paths.cache):
+        # A shared folder may be that of another group, and a hard link would have the group of the cache.
+        if source.is_relative_to(session.paths.cache) and not is_shared(path.parent):
             link_or_copy(source.resolve(), beside)
         else:
             shutil.copyfile(source, beside)
+            share_new(beside)
         size = beside.stat().st_size
     for file in replaced:
         if file != path:

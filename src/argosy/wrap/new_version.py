@@ -52,7 +52,7 @@ from argosy.wrap.plan import (
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import CACHE, keep_readers, next_number, switch
+from argosy.wrap.versions import CACHE, keep_readers, next_number, share_new_prefix, switch
 
 PROBE_MARK = "argosy:"
 """Prefix of each line of ``probe.sh``, because an image's own scripts may print, too."""
@@ -123,6 +123,8 @@ def add_version(
             step.result = f"{count(len(version.commands), 'command')}, started by {version.runtime}"
         keep_readers(prefix, folder, version.trees)
     write_activation(prefix, version)
+    if not previous:
+        share_new_prefix(prefix)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 

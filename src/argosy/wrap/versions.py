@@ -16,9 +16,17 @@ from argosy.core.locks import deferred_signals, files_beside, hold_lock
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
-from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree, read_regular_file
+from argosy.core.shared_folders import (
+    GROUP,
+    READERS,
+    is_foreign_link,
+    is_shared,
+    let_read,
+    let_read_tree,
+    read_regular_file,
+)
 from argosy.core.shell import quote
-from argosy.core.store import PART, remove_path, write_link
+from argosy.core.store import PART, make_folder, remove_path, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -82,7 +90,8 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
     with translate_os_errors(prefix, "--prefix"):
-        prefix.mkdir(parents=True, exist_ok=True)
+        make_folder(prefix.parent)
+        prefix.mkdir(exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
     _refuse_foreign_links(prefix)
@@ -141,6 +150,8 @@ def switch(prefix: Path, number: int) -> None:
 def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
     """Let those users read a new version who can read the current one, also if this user's umask is 077.
 
+    The group of a shared folder can read the first version in it.
+
     Parameters
     ----------
     folder
@@ -149,7 +160,7 @@ def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
         Names of its trees in the cache of the prefix. The modes of the files in them are those of the image.
     """
     current = current_version(prefix)
-    readers = version_folder(prefix, current).stat().st_mode & READERS if current else 0
+    readers = version_folder(prefix, current).stat().st_mode & READERS if current else _new_readers(prefix)
     if not readers:
         return
     let_read_tree(folder, readers)
@@ -157,6 +168,18 @@ def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
     entries = [cache / name for name in trees]
     for path in (cache.parent, cache, *entries, *(inside for entry in entries for inside in entry.iterdir())):
         let_read(path, readers)
+
+
+def _new_readers(prefix: Path) -> int:
+    return GROUP if is_shared(prefix) or is_shared(prefix.parent) else 0
+
+
+def share_new_prefix(prefix: Path) -> None:
+    """Let the group of a shared folder read a new prefix; `keep_readers` does this for its version."""
+    modules = prefix / MODULES
+    own = (prefix, prefix / VERSIONS, prefix / ACTIVATE, prefix / ACTIVATE_FISH, modules, *modules.iterdir())
+    for path in own if _new_readers(prefix) else ():
+        let_read(path, GROUP)
 
 
 def read_version(prefix: Path, number: int) -> Version:

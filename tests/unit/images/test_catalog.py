@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from argosy.images.catalog import (
     list_catalog,
     list_dangling,
     list_images_of,
+    list_unreadable,
     new_file,
     parse_catalog_name,
     remove_images,
@@ -165,6 +168,47 @@ def test_versions_in_a_folder_of_a_group_are_written_by_the_whole_group(session:
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o2770
+
+
+@pytest.mark.parametrize(("folder", "mode"), [(0o2770, 0o040), (0o755, 0o000)])
+def test_the_group_of_a_shared_catalog_can_read_a_pulled_image(
+    folder: int, mode: int, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "tree").mkdir()
+    cached = tmp_path / "cache/fetched/x/image.sqsh"
+    cached.parent.mkdir(parents=True)
+    for file in (cached, tmp_path / "own.sqsh"):
+        run_pack(session, tmp_path / "tree", file, time=1)
+    cached.chmod(0o600)
+    (tmp_path / "images").chmod(folder)
+    before = os.umask(0o077)
+    try:
+        pulled = [
+            pull_image(str(source), session, name=f"new:{number}")[0]
+            for number, source in enumerate((cached, tmp_path / "own.sqsh"))
+        ]
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in pulled] == [mode, mode]
+    assert stat.S_IMODE(cached.stat().st_mode) == 0o600
+
+
+def test_a_folder_that_cannot_be_read_is_reported(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list_unreadable(session) == []
+    (tmp_path / "images/closed").mkdir()
+    list_files = Path.iterdir
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        if folder.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return list_files(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert list_unreadable(session) == [f"cannot read {tmp_path}/images/closed: Permission denied"]
+    shut = replace(session, paths=replace(session.paths, images=(tmp_path / "images/closed", tmp_path / "none")))
+    assert list_unreadable(shut) == [f"cannot read {tmp_path}/images/closed: Permission denied"]
 
 
 def test_an_image_that_another_process_removes_meanwhile_is_not_listed(

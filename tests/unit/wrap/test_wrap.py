@@ -44,7 +44,16 @@ from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import SYSTEM_PATH, StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import MARK, keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
+from argosy.wrap.versions import (
+    MARK,
+    keep_readers,
+    locked_prefix,
+    refuse_prefix,
+    share_new_prefix,
+    switch,
+    versions,
+    write_version,
+)
 from tests.unit.machines import make_host, make_session
 
 START = StartFile(
@@ -136,6 +145,23 @@ def test_a_new_version_is_read_by_those_who_read_the_old_one(tmp_path: Path, mod
         assert folder.stat().st_mode & 0o777 == 0o700 | readers
     assert (new / "version.json").stat().st_mode & 0o777 == 0o600 | readers & 0o044
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "own.sif", tree / "root/etc/shadow")] == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("shared", ["parent", "prefix", ""])
+def test_the_group_of_a_shared_folder_can_read_a_new_prefix(tmp_path: Path, shared: str) -> None:
+    prefix = tmp_path / "env"
+    new, tree = (prefix / name for name in ("versions/.1.part", "cache/trees/t"))
+    for folder in (prefix, new.parent, new, tree.parent.parent, tree.parent, tree, prefix / "modulefiles"):
+        folder.mkdir(mode=0o700)
+    for name in ("versions/.1.part/version.json", "activate", "modulefiles/env.lua"):
+        (prefix / name).touch(0o600)
+    (prefix if shared == "prefix" else tmp_path).chmod(0o2770 if shared else 0o755)
+    keep_readers(prefix, new, ("t",))
+    share_new_prefix(prefix)
+    paths = (prefix, *(path for path in prefix.rglob("*")))
+    closed = [path.name for path in paths if not path.stat().st_mode & 0o040]
+    assert bool(closed) != bool(shared), closed
+    assert not any(path.stat().st_mode & 0o007 for path in paths)
 
 
 @pytest.mark.parametrize("order", [("usr/bin/python3", "venv/bin/python"), ("venv/bin/python", "usr/bin/python3")])
