@@ -42,8 +42,8 @@ FULL_DISK = (
     "os error 122",
 )
 FULL_DISK_HINT = (
-    "free some space or files (df -h, df -i and quota -s show usage), or choose another folder with --work-dir, "
-    "--output or ARGOSY_CACHE"
+    "free some space or files (df -h, df -i and quota -s show usage; argosy cache gc removes unused files of the "
+    "cache), or choose another folder with --work-dir, --output or ARGOSY_CACHE"
 )
 LIMITS = {
     128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more memory, "

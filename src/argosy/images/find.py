@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import suggest_file
+from argosy.core.os_errors import naming_option, suggest_file
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -15,6 +15,7 @@ from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
 from argosy.images.catalog import (
     IMAGE_SUFFIXES,
+    IMAGES,
     catalog_folders,
     find_dangling,
     find_in_catalog,
@@ -211,7 +212,12 @@ def pull_image(
         refuse_suffix(output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
     path = wanted if output else with_image_suffix(wanted, source.suffix)
     open_image(source)
-    with editing(path, waiting=session.waiting), atomic_file(path, force=force) as beside:
+    option = "--output" if output else IMAGES
+    with (
+        naming_option(path.parent, option),
+        editing(path, waiting=session.waiting),
+        atomic_file(path, force=force) as beside,
+    ):
         # A shared folder may be that of another group, and a hard link would have the group of the cache.
         if source.is_relative_to(session.paths.cache) and not is_shared(path.parent):
             link_or_copy(source.resolve(), beside)

@@ -14,7 +14,7 @@ import pytest
 
 from argosy.builder.bases.base import base_file
 from argosy.builder.output.oci import write_sif_layout
-from argosy.core.errors import ImageError, UsageError
+from argosy.core.errors import DiskFull, ImageError, UsageError
 from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
@@ -191,6 +191,24 @@ def test_the_group_of_a_shared_catalog_can_read_a_pulled_image(
         os.umask(before)
     assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in pulled] == [mode, mode]
     assert stat.S_IMODE(cached.stat().st_mode) == 0o600
+
+
+def test_a_full_disk_below_the_catalog_names_its_variable(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    run_pack(session, tmp_path / "tree", tmp_path / "own.sqsh", time=1)
+
+    def fill(_source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    with pytest.raises(DiskFull) as full:
+        pull_image(str(tmp_path / "own.sqsh"), session, name="new")
+    assert full.value.hint.endswith(" with ARGOSY_IMAGES")
+    with pytest.raises(DiskFull) as full:
+        pull_image(str(tmp_path / "own.sqsh"), session, output=tmp_path / "new.sqsh")
+    assert full.value.hint.endswith(" with --output")
 
 
 def test_a_folder_that_cannot_be_read_is_reported(
