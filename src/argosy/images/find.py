@@ -13,6 +13,7 @@ from argosy.core.session import Session
 from argosy.core.shared_folders import is_shared, share_new
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
+from argosy.images.architecture import with_architecture
 from argosy.images.catalog import (
     IMAGE_SUFFIXES,
     IMAGES,
@@ -70,7 +71,7 @@ def fetch_or_find_image(reference: str, session: Session) -> Path:
 
 
 def open_reference(reference: str, session: Session) -> OpenedImage:
-    """Open the image that an argument names, found as `fetch_or_find_image` does; also tell squashfs files of Argosy.
+    """Open the image that an argument names, found as `fetch_or_find_image` does; see `open_ready`.
 
     Raises
     ------
@@ -78,10 +79,16 @@ def open_reference(reference: str, session: Session) -> OpenedImage:
         As raised by `fetch_or_find_image` and `open_image`.
     """
     path = fetch_or_find_image(reference, session)
-    opened = inspect_squashfs(open_image(path), session)
+    opened = open_ready(path, session)
     if not path.is_relative_to(session.paths.cache):
         return opened
     return replace(opened, image=replace(opened.image, reference=reference))
+
+
+def open_ready(path: Path, session: Session) -> OpenedImage:
+    """Open an image file or folder as `open_image` does; also tell squashfs files of Argosy, and the architecture."""
+    opened = inspect_squashfs(open_image(path), session)
+    return replace(opened, image=with_architecture(opened.image))
 
 
 def open_version(reference: str, session: Session) -> OpenedImage:
