@@ -182,7 +182,7 @@ class Collected(msgspec.Struct, frozen=True):
     """Entries that the limits select, but that must stay."""
 
 
-def choose_held(
+def _choose_held(
     entries: Collection[CacheEntry], gone: Collection[CacheEntry], since: float, keep: int
 ) -> tuple[CacheEntry, ...]:
     """Choose the entries that stay only because they must: unused since the limit, or all if the rest is too large."""
@@ -213,7 +213,7 @@ def collect(
     """
     cache, entries = session.paths.cache, list_entries(session, may_run)
     chosen = choose_garbage(entries, since, keep)
-    held = choose_held(entries, chosen, since, keep)
+    held = _choose_held(entries, chosen, since, keep)
     if dry:
         return Collected(chosen, held)
     _sweep_killed(session)

@@ -60,6 +60,12 @@ PROBE_MARK = "argosy:"
 
 CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE -- /bin/sh -c true"
 
+BAD_SUPERBLOCK = "bad superblock"
+ROOT_HINT = (
+    "wrap it as an ordinary user, for example the owner of your software folder: for root, Apptainer mounts the image "
+    "with this machine's kernel, which may lack the image's compression"
+)
+
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
 NO_NEEDS = Needs()
@@ -240,7 +246,8 @@ def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
             evidence=reply.stderr.strip(),
             hint="use an image with a shell, or start the program with argosy run IMAGE -- PROGRAM",
         )
-    raise tool_error(command, reply, doing="looking for programs in the image", hint=CONTAINER_HINT)
+    hint = ROOT_HINT if BAD_SUPERBLOCK in reply.stderr and not plan.entry.person.uid else CONTAINER_HINT
+    raise tool_error(command, reply, doing="looking for programs in the image", hint=hint)
 
 
 def parse_probe(text: str) -> InContainer | None:

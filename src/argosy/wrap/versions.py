@@ -25,7 +25,7 @@ from argosy.core.shared_folders import (
     let_read_tree,
     read_regular_file,
 )
-from argosy.core.shell import quote
+from argosy.core.shell import join, quote
 from argosy.core.store import PART, make_folder, remove_path, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
@@ -93,11 +93,19 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
         make_folder(prefix.parent)
         prefix.mkdir(exist_ok=True)
     if not os.access(prefix, os.W_OK):
-        raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
+        hint = "choose a folder with write permission" if new else _advise_own_prefix(prefix)
+        raise CheckFailed(f"cannot write to {prefix}", hint=hint)
     _refuse_foreign_links(prefix)
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         _sweep(prefix)
         yield
+
+
+def _advise_own_prefix(prefix: Path) -> str:
+    paths = open_prefix(prefix).settings.paths
+    options = ("-w", ",".join(paths)) if paths else ()
+    command = join(("argosy", "wrap", str(prefix), *options, "--prefix", "DIR"))
+    return f"make your own prefix from its image, and change that one: {command}"
 
 
 def _refuse_foreign_links(prefix: Path) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.cli.app import app
 from argosy.cli.cmd_cache import gc, info
 from argosy.core.cache import BUILD, USES, fill_once, pin_entry, read_pins
 from argosy.core.errors import UsageError
@@ -196,7 +197,7 @@ def name_tree(session: Session, name: str, record: str) -> Path:
 def collected(session: Session, *options: str) -> str:
     """Run `argosy cache gc`; return the lines after those of the entries."""
     variables = {"ARGOSY_CACHE": str(session.paths.cache), "ARGOSY_STATE": str(session.paths.state)}
-    done = CliRunner().invoke(gc, options, env=variables)
+    done = CliRunner().invoke(app, ("cache", "gc", *options), env=variables)
     assert done.exit_code == 0, done.output
     return "\n".join(line for line in done.output.splitlines() if "last used" not in line)
 
@@ -246,7 +247,7 @@ def test_a_collection_tells_what_it_keeps_beyond_its_limits_and_why(session: Ses
 
 def test_the_contents_of_the_cache_end_with_the_total(session: Session) -> None:
     variables = {"ARGOSY_CACHE": str(session.paths.cache), "ARGOSY_STATE": str(session.paths.state)}
-    done = CliRunner().invoke(info, (), env=variables)
+    done = CliRunner().invoke(app, ("cache", "info"), env=variables)
     assert re.search(rf"\n +\S+ .B +total +in {session.paths.cache}\n$", done.output)
 
 

@@ -37,6 +37,8 @@ from argosy.images.catalog import (
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
 from argosy.images.find import fetch_or_find_image, guess_name, means_reference, pull_image
+from argosy.images.identify import FileKind, Kind
+from argosy.images.open import open_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.squashfs.pack import run_pack
@@ -209,6 +211,27 @@ def test_a_full_disk_below_the_catalog_names_its_variable(
     with pytest.raises(DiskFull) as full:
         pull_image(str(tmp_path / "own.sqsh"), session, output=tmp_path / "new.sqsh")
     assert full.value.hint.endswith(" with --output")
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "hint"),
+    [
+        ("my image.sif", 0, "you own it: chmod u+r '{}'"),
+        ("tree", 0, "you own it: chmod u+rx {}"),
+        ("my image.sif", 7, "ask its owner for read permission"),
+    ],
+)
+def test_an_unreadable_image_has_a_hint_for_its_owner_or_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, hint: str
+) -> None:
+    (tmp_path / "my image.sif").touch()
+    (tmp_path / "tree").mkdir()
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr("argosy.images.open.identify_file", lambda _: FileKind(Kind.UNREADABLE, "unreadable: denied"))
+    monkeypatch.setattr(os, "geteuid", lambda: owner + uid)
+    with pytest.raises(ImageError) as refused:
+        open_image(tmp_path / name)
+    assert refused.value.hint == hint.format(tmp_path / name)
 
 
 def test_a_folder_that_cannot_be_read_is_reported(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
+from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind, Person
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
@@ -48,6 +48,7 @@ from argosy.wrap.versions import (
     MARK,
     keep_readers,
     locked_prefix,
+    open_prefix,
     refuse_prefix,
     share_new_prefix,
     switch,
@@ -185,6 +186,17 @@ def test_a_container_that_does_not_start_is_tried_alone_in_the_next_step() -> No
         probe_image(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
     assert "Permission denied" in error.value.evidence
     assert "argosy run IMAGE" in error.value.hint
+
+
+@pytest.mark.parametrize(("uid", "advice"), [(0, "as an ordinary user"), (1000, "argosy run IMAGE")])
+def test_a_kernel_that_cannot_mount_the_image_is_explained_to_root(uid: int, advice: str) -> None:
+    message = "FATAL: kernel reported a bad superblock for squashfs image partition"
+    host = make_host(person=Person(uid, uid, "me", "/home/me"))
+    session = make_session(host=host, runner=FakeRunner([((), Reply(255, "", message))]))
+    entry = bare_entry(Image("/images/my.sif", ImageKind.SIF, "", "amd64"), session.host)
+    with pytest.raises(ToolFailed) as error:
+        probe_image(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
+    assert advice in error.value.hint
 
 
 def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
@@ -359,6 +371,24 @@ def test_a_pruned_prefix_loses_the_trees_that_no_version_needs_and_tells_it(tmp_
     assert sorted(path.name for path in (tmp_path / "cache/trees").iterdir()) == ["of-the-user", TREES[0]]
     again = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path), "--json"])
     assert json.loads(again.output) == {"removed": [], "trees": []}
+
+
+def test_a_prefix_without_write_permission_can_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_version(tmp_path, 1, ())
+    switch(tmp_path, 1)
+    own = f"argosy wrap {tmp_path} -w /bin --prefix DIR"
+    version = open_prefix(tmp_path)
+    write_version(tmp_path / "versions/1", replace(version, settings=Settings(paths=("/bin",))))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(CheckFailed, match="cannot write to") as refused:
+        update_prefix(UpdateRequest(tmp_path, ("tqdm",)), None, make_session(tmp_path / "session"))
+    assert refused.value.hint == f"make your own prefix from its image, and change that one: {own}"
+    with (
+        pytest.raises(CheckFailed) as refused,
+        locked_prefix(tmp_path / "new", make_session(tmp_path / "session"), doing="wrapping", new=True),
+    ):
+        pytest.fail("it was locked")
+    assert refused.value.hint == "choose a folder with write permission"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
