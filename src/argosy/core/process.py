@@ -91,6 +91,8 @@ class Command(msgspec.Struct, frozen=True):
     For programs that only transfer data: the kernel counts all bytes that the program itself reads and writes, also
     those of the network.
     """
+    umask: int = -1
+    """The umask of the program; -1 means the caller's."""
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -283,6 +285,7 @@ class RealRunner:
             stdout=subprocess.PIPE if capture else None,
             stderr=stderr,
             process_group=0 if capture else None,
+            umask=command.umask,
         )
 
 

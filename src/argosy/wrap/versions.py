@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from argosy.core.session import Session
 from argosy.core.shared_folders import (
     GROUP,
     READERS,
+    give_to_group,
     is_foreign_link,
     is_shared,
     let_read,
@@ -171,11 +173,23 @@ def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
     readers = version_folder(prefix, current).stat().st_mode & READERS if current else _new_readers(prefix)
     if not readers:
         return
-    let_read_tree(folder, readers)
     cache = prefix / CACHE / "trees"
     entries = [cache / name for name in trees]
-    for path in (cache.parent, cache, *entries, *(inside for entry in entries for inside in entry.iterdir())):
+    inside = [path for entry in entries for path in (entry, *entry.iterdir())]
+    _keep_group(prefix, folder, inside)
+    let_read_tree(folder, readers)
+    for path in (cache.parent, cache, *inside):
         let_read(path, readers)
+
+
+def _keep_group(prefix: Path, folder: Path, inside: list[Path]) -> None:
+    """Give a new version to the group of a setgid prefix: linked and moved files have another one."""
+    status = prefix.stat()
+    if status.st_mode & stat.S_ISGID:
+        give_to_group(folder, status.st_gid)
+        for path in inside:
+            with suppress(OSError):  # this user is not a member of the group
+                os.chown(path, -1, status.st_gid, follow_symlinks=False)
 
 
 def _new_readers(prefix: Path) -> int:

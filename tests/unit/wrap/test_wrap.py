@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 from pathlib import Path
 
@@ -877,3 +878,25 @@ def test_a_venv_of_another_prefix_is_refused() -> None:
     with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
         refuse_unusable_interpreter("/p/env", "/p/w1/bin/python3.11", InContainer(()), prefix="/p/w1")
     assert "argosy wrap update /p/w1" in error.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another group")
+def test_a_version_in_a_setgid_prefix_has_its_group(tmp_path: Path) -> None:
+    prefix, own = tmp_path / "env", tmp_path / "own.sif"
+    new, tree = (prefix / name for name in ("versions/.1.part", "cache/trees/t/root"))
+    for folder in (new, tree):
+        folder.mkdir(parents=True)
+    own.write_text("image")
+    own.chmod(0o700)
+    (new / "image.sif").hardlink_to(own)
+    (tree / "file").touch()
+    for folder in (tmp_path, prefix):
+        os.chown(folder, -1, 4711)
+        folder.chmod(0o2770)
+    keep_readers(prefix, new, ("t",))
+    shared = (new, new / "image.sif", tree, tree.parent)
+    assert {path.stat().st_gid for path in shared} == {4711}
+    assert (new / "image.sif").read_text() == "image"
+    assert stat.S_IMODE((new / "image.sif").stat().st_mode) == 0o750
+    assert (own.stat().st_gid, own.stat().st_nlink, stat.S_IMODE(own.stat().st_mode)) == (os.getegid(), 1, 0o700)
+    assert (tree / "file").stat().st_gid == os.getegid()
