@@ -42,11 +42,17 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     """List the images of the catalog: those of your folder or ARGOSY_IMAGES, of the project, and of the site."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, list_catalog, list_dangling
-    from argosy.images.describe import describe_catalog_image, parse_requirements, render_entries
+    from argosy.images.catalog import catalog_folders, list_catalog, list_dangling, list_unreadable
+    from argosy.images.describe import (
+        describe_catalog_image,
+        parse_requirements,
+        render_entries,
+    )
 
     session, asked = open_session(quiet=True), parse_requirements(wanted)
     report_skipped_profiles(session.host)
+    for line in list_unreadable(session):
+        click.echo(line, err=True)
     entries = every = [describe_catalog_image(held, asked) for held in list_catalog(session)]
     if wanted:
         entries = [entry for entry in every if entry.found]

@@ -20,8 +20,8 @@ from argosy.cli.hints import (
     OPTION_HINTS,
     SAME_MEANING,
 )
-from argosy.core.errors import UsageError
-from argosy.core.os_errors import ELSEWHERE
+from argosy.core.errors import ArgosyError, DiskFull, UsageError
+from argosy.core.os_errors import ELSEWHERE, is_on_same_disk
 from argosy.core.suggest import suggest_word
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import PROJECT_FILE, option_names
@@ -82,6 +82,17 @@ def with_own_options(hint: str, arguments: Sequence[str]) -> str:
     names = [name for name in re.split(", | or ", ELSEWHERE) if name in options or not name.startswith("-")]
     *first, last = names
     return hint.replace(ELSEWHERE, f"{', '.join(first)} or {last}" if first else last)
+
+
+def advise_on_cache(error: DiskFull) -> str:
+    """Return what to append to the hint of a full disk if the cache is on it; else an empty text."""
+    from argosy.cli.common import open_session
+
+    with suppress(ArgosyError, OSError):
+        cache = open_session(quiet=True).paths.cache
+        if is_on_same_disk(cache, Path(error.folder)):
+            return f"; argosy cache gc removes unused files of the cache {cache}, which is on this disk"
+    return ""
 
 
 def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:

@@ -26,7 +26,7 @@ from argosy.core.shell import in_double_quotes, quote, read_function
 from argosy.host.architectures import go_arch
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
-from argosy.images.find import open_reference
+from argosy.images.find import open_ready, open_reference
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
@@ -41,7 +41,7 @@ from argosy.images.libraries import (
     describe_unfit_mpi,
     family_of_name,
 )
-from argosy.images.open import OpenedImage, open_image
+from argosy.images.open import OpenedImage
 from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
@@ -376,7 +376,7 @@ def check_entries(entries: Sequence[CatalogEntry], site: str, session: Session) 
     checked: list[CatalogEntry] = []
     for entry in entries:
         try:
-            findings = _check_opened(open_image(Path(entry.path)), profile, session, unpack=False)
+            findings = _check_opened(open_ready(Path(entry.path), session), profile, session, unpack=False)
         except ArgosyError as error:
             checked.append(replace(entry, works="no", reason=error.what))
             continue

@@ -52,13 +52,19 @@ from argosy.wrap.plan import (
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import CACHE, keep_readers, next_number, switch
+from argosy.wrap.versions import CACHE, keep_readers, next_number, share_new_prefix, switch
 
 PROBE_MARK = "argosy:"
 """Prefix of each line of ``probe.sh``, because an image's own scripts may print, too."""
 
 
 CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE -- /bin/sh -c true"
+
+BAD_SUPERBLOCK = "bad superblock"
+ROOT_HINT = (
+    "wrap it as an ordinary user, for example the owner of your software folder: for root, Apptainer mounts the image "
+    "with this machine's kernel, which may lack the image's compression"
+)
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -110,6 +116,8 @@ def add_version(
             step.result = f"{count(len(version.commands), 'command')}, started by {version.runtime}"
         keep_readers(prefix, folder, version.trees)
     write_activation(prefix, version)
+    if not previous:
+        share_new_prefix(prefix)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
@@ -212,7 +220,8 @@ def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
             evidence=reply.stderr.strip(),
             hint="use an image with a shell, or start the program with argosy run IMAGE -- PROGRAM",
         )
-    raise tool_error(command, reply, doing="looking for programs in the image", hint=CONTAINER_HINT)
+    hint = ROOT_HINT if BAD_SUPERBLOCK in reply.stderr and not plan.entry.person.uid else CONTAINER_HINT
+    raise tool_error(command, reply, doing="looking for programs in the image", hint=hint)
 
 
 def parse_probe(text: str) -> InContainer | None:

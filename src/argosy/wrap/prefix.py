@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import ImageError, UsageError
+from argosy.core.os_errors import naming_option
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -65,7 +66,10 @@ def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
     recipe = with_own_python(request.recipe, settings)
     draft = VersionDraft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
-        with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
+        with (
+            naming_option(prefix, "--prefix"),
+            locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True),
+        ):
             refuse_prefix(prefix)
             with creating(prefix):
                 return add_version(prefix, draft, _from_sources(recipe), session)

@@ -52,7 +52,8 @@ def open_default_base(
     except ToolMissing as error:
         cause = error
     tried = [f"{reference}: {_reason(cause)}"]
-    for name in other_bases(sites_here(session.host), needs):
+    sites = tuple(sites_here(session.host))
+    for name in other_bases(sites, needs):
         try:
             base = open_base(name, session, work, options=options, step=step)
         except ArgosyError as error:
@@ -60,8 +61,13 @@ def open_default_base(
         else:
             session.reporter.note(f"the base is {name}, not {reference}: {cause.what}")
             return base
+    known = (
+        f"; bases of {site.name}: {', '.join(base.name for base in site.images.bases)}"
+        for site in sites
+        if site.images.bases
+    )
     raise ToolMissing(
-        "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT
+        "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT + "".join(known)
     ) from cause
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -294,6 +295,8 @@ def _docker_name(name: str) -> str:
 
 
 RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
+EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+"""Bits of the mode of a new SIF file, which a squashfs does not have: no program starts it."""
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 
 
@@ -307,7 +310,7 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
         write_enroot_files(tree, _read_image_environment(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
     write_pieces(path, _join_enroot_files(packed, layer, time=content.time))
-    path.chmod(0o644)
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~EXECUTABLE)
     return path.stat().st_size
 
 
