@@ -4,14 +4,28 @@
 # Variants: trixie      Slurm 24.11 with Apptainer and both MPIs, the one every test uses
 #           accounting  the same with slurmdbd and MariaDB, so that sacct answers
 #           bookworm    Slurm 22.05, without Apptainer (Debian has none that runs on its glibc 2.36)
+#           sid         the newest Slurm of Debian, with Apptainer, both MPIs, slurmdbd and MariaDB; its versions move
 
-readonly ROOT_VARIANTS="trixie accounting bookworm"
+readonly ROOT_VARIANTS="trixie accounting bookworm sid"
+
+# Which of them a command uses that does not name one.
+# shellcheck disable=SC2034  # other files read it
+readonly DEFAULT_VARIANT=${ARGOSY_LAB_VARIANT:-trixie}
 
 recipe_suite() {
   case $1 in
     trixie | accounting) echo trixie ;;
-    bookworm) echo bookworm ;;
+    bookworm | sid) echo "$1" ;;
     *) die "no root file system is called '$1'; there are: $ROOT_VARIANTS" ;;
+  esac
+}
+
+# The variant that also answers sacct.
+recipe_with_database() {
+  case $1 in
+    trixie | accounting) echo accounting ;;
+    sid) echo sid ;;
+    *) die "the root file system '$1' has no slurmdbd" ;;
   esac
 }
 
@@ -29,7 +43,9 @@ recipe_packages() {
     bookworm) echo libpmix2 ;;
     *) echo libpmix2t64 apptainer fuse2fs ;;
   esac
-  [ "$1" != accounting ] || echo slurmdbd mariadb-server
+  case $1 in
+    accounting | sid) echo slurmdbd mariadb-server ;;
+  esac
 }
 
 recipe_apt_options() {

@@ -5,7 +5,7 @@
 render_slurm_conf() {
   {
     render_defaults
-    [ "$VARIANT" != accounting ] || render_accounting
+    [ -z "$ACCOUNTING" ] || render_accounting
     printf '%s\n' "$LINES"
     render_nodes
   } | awk '

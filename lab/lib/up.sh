@@ -4,10 +4,11 @@
 readonly IDLE_SECONDS=120
 
 bring_up() {
-  NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie LAB_ENROOT="" BINDS="" LINES="" lifeline=""
+  NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=$DEFAULT_VARIANT ACCOUNTING="" LAB_ENROOT="" BINDS="" LINES="" lifeline=""
   PARTITIONS="" DEVICES="" STANDINS="" REQUIRED="" MPIEXEC="" SELECT=CR_Core HOSTS="node%.0f"
   read_up_options "$@"
   pid_of fabric > /dev/null && die "the cluster in $RUN is up already"
+  [ -z "$ACCOUNTING" ] || VARIANT=$(recipe_with_database "$VARIANT")
   ROOT=$(root_path "$VARIANT")
   ensure_root "$VARIANT"
   ensure_venv "$ROOT"
@@ -32,8 +33,8 @@ read_up_options() {
   local count=2
   while [ $# -gt 0 ]; do
     case $1 in
-      --accounting) VARIANT=accounting && shift && continue ;;
-      --bookworm) VARIANT=bookworm && shift && continue ;;
+      --accounting) ACCOUNTING=1 && shift && continue ;;
+      --bookworm | --sid) VARIANT=${1#--} && shift && continue ;;
       --*) [ $# -ge 2 ] || usage ;;&
       --like) read_like "$2" ;;
       --hosts) NODES=${2//,/ } ;;

@@ -111,6 +111,10 @@ class Cluster:
         """Run another verb of lab/cluster on this cluster, such as kill, start, unplug or plug."""
         return run_program(self.words(*words))
 
+    def has_mpi(self, plugin: str) -> bool:
+        """Return whether srun has a plugin for a kind of MPI."""
+        return plugin in self.sh("srun --mpi=list 2>&1").stdout.split()
+
     def words(self, *words: str) -> list[str]:
         """Return the words that start lab/cluster for this cluster."""
         return [str(REPO / "lab" / "cluster"), "--run", str(self.run), *words]

@@ -101,6 +101,8 @@ def test_exec_gives_exit_codes_arguments_and_signals_to_the_command(cluster: Clu
     ],
 )
 def test_mpi_ranks_find_each_other_across_nodes(cluster: Cluster, library: str, flavour: str, plugin: str) -> None:
+    if not cluster.has_mpi(plugin):
+        pytest.skip(f"the Slurm of this root file system has no plugin for {plugin}")
     program = cluster.shared / "allreduce.py"
     program.write_text((Path(__file__).parent / "allreduce.py").read_text())
     shown = cluster.sh(f"{SRUN} --mpi={plugin} -N2 -n4 python3 /shared/allreduce.py {library} {flavour}").stdout
@@ -187,6 +189,17 @@ def test_bookworms_slurm_runs_too(new_cluster: NewCluster) -> None:
     with new_cluster("--bookworm", "2") as own:
         shown = own.sh(f"{SRUN} -N2 sh -c 'srun --version; test -x /usr/bin/bwrap'").stdout
         assert set(shown.splitlines()) == {"slurm-wlm 22.05.8"}
+
+
+@pytest.mark.soak  # likewise
+def test_sids_slurm_runs_too_with_and_without_accounting(new_cluster: NewCluster) -> None:
+    for options in ((), ("--accounting",)):
+        with new_cluster("--sid", *options, "1") as own:
+            own.sh(f"{SRUN} sh -c 'apptainer --version; test -x /usr/bin/bwrap'")
+            shown = own.sh(
+                "sacct --noheader --parsable2 --allocations --format=JobID,State", check=bool(options)
+            ).stdout
+            assert shown.splitlines() == (["1|COMPLETED"] if options else [])
 
 
 def test_a_users_line_replaces_a_default(new_cluster: NewCluster) -> None:

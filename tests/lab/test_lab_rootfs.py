@@ -149,7 +149,8 @@ def test_a_second_network_is_loopback_only(lab: Lab) -> None:
 
 
 def test_the_tree_is_named_by_its_recipe(lab: Lab) -> None:
-    assert lab.root.name == f"root-trixie-{run_program([ROOTFS, 'digest']).strip()}"
+    variant = os.environ.get("ARGOSY_LAB_VARIANT", "trixie")
+    assert lab.root.name == f"root-{variant}-{run_program([ROOTFS, 'digest']).strip()}"
 
 
 def test_remove_keeps_a_tree_in_use_and_clears_leftovers_of_a_crash(lab: Lab, tmp_path: Path) -> None:
@@ -164,10 +165,18 @@ def test_remove_keeps_a_tree_in_use_and_clears_leftovers_of_a_crash(lab: Lab, tm
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["log", "mnt", "root-trixie-used"]
 
 
+def test_a_variable_names_the_tree_of_commands_that_name_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGOSY_LAB_VARIANT", "bookworm")
+    assert run_program([ROOTFS, "digest"]) == run_program([ROOTFS, "digest", "bookworm"])
+    words = [str(REPO / "lab" / "cluster"), "--run", str(tmp_path / "run"), "up", "--accounting"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "cluster: the root file system 'bookworm' has no slurmdbd\n")
+
+
 def test_an_unknown_tree_is_refused_in_one_line() -> None:
     done = subprocess.run([ROOTFS, "digest", "sarge"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "rootfs: no root file system is called 'sarge'; there are: trixie accounting bookworm\n"
+    assert done.stderr == "rootfs: no root file system is called 'sarge'; there are: trixie accounting bookworm sid\n"
 
 
 def run_program(words: list[str]) -> str:

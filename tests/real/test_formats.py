@@ -75,6 +75,14 @@ def test_each_form_runs_with_the_environment_of_base_and_layer(shop: Shop, image
     assert done.out == SHOWN, done.err
 
 
+@pytest.mark.parametrize("form", ["sqsh", "layer", "sif"])
+def test_only_its_owner_reads_an_export_with_umask_077(shop: Shop, image: Path, form: str) -> None:
+    private = ("sh", "-c", 'umask 0077; exec "$0" "$@"')
+    done = shop.argosy("images", "export", image, "--format", form, "-o", f"private.{form}", around=private)
+    assert done.code == 0, done.err
+    assert (shop.folder / f"private.{form}").stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize("form", ARCHIVES)
 def test_skopeo_reads_layers_labels_and_environment(shop: Shop, image: Path, form: str) -> None:
     output, _ = export(shop, image, form)

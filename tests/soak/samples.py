@@ -45,7 +45,8 @@ RECORD = {
         {
             "name": "train", "site": "lumi-g", "scheduler": "slurm", "image": "/x.sif", "digest": DIGEST, "logs": "",
             "shape": {"nodes": 2, "ranks": 2, "cores": 8, "gpus": 4, "gpus_per_node": 4, "ranks_per_node": 1},
-            "submit": ["sbatch", "{script}"], "choices": [{"key": "network", "value": "ofi", "reason": "x"}],
+            "submit": ["sbatch", "{script}"],
+            "choices": [{"key": "network", "value": "ofi", "why": "x", "source": "site lumi-g"}],
             "cores": ["0-7"], "output": "OUTPUT", "directives": ["nodes=2", "exclusive"], "versions": {"torch": "2.6"},
             "variables": {"A": "b"}, "launcher": {"name": "srun"},
         }

@@ -86,39 +86,6 @@ def as_node_test(request: LaunchRequest) -> LaunchRequest:
     return replace(measured, choices=(*request.choices, choice))
 
 
-def exclude_bad_nodes(request: LaunchRequest, bad_nodes_of: Callable[[str], tuple[str, ...]]) -> LaunchRequest:
-    """Replace ``@JOB`` in ``--exclude`` by the bad nodes that a job of `argosy bench nodes` found.
-
-    Parameters
-    ----------
-    bad_nodes_of
-        Returns the bad nodes of a job number.
-
-    Raises
-    ------
-    UsageError
-        When the text after ``@`` is not a job number, or that job did not test nodes.
-    """
-    names, choices = [], []
-    for name in request.options.exclude.split(","):
-        job = name.strip().removeprefix("@")
-        if job == name.strip():
-            names.append(name)
-            continue
-        if not (job.isascii() and job.isdigit()):
-            raise UsageError(
-                f"invalid --exclude {name}: {job!r} is not a job number",
-                hint="give the number of the job, for example --exclude @12345; see 'argosy jobs --past 10'",
-            )
-        nodes = bad_nodes_of(job)
-        names += nodes
-        choices.append(
-            Choice(ChoiceKey.EXCLUDED_NODES, ",".join(nodes) or "no node", f"bad nodes of job {job}", "option")
-        )
-    options = replace(request.options, exclude=",".join(names))
-    return replace(request, options=options, choices=(*request.choices, *choices))
-
-
 def parse_node_counts(text: str) -> tuple[int, ...]:
     """Parse numbers of nodes: ``4``, or several with commas, ``1,2,4,8,16``.
 

@@ -123,20 +123,17 @@ def compare_rounds(variant: str, values: Mapping[int, float], first: Mapping[int
         Number of rounds.
     """
     middle = statistics.median(values.values()) if values else None
-    failed = rounds - len(values)
     pairs = [values[number] - first[number] for number in sorted(values.keys() & first.keys())]
-    if not pairs or middle is None:
+    base = statistics.median(first.values()) if pairs else 0
+    low, high = sign_interval(pairs) or (None, None)
+    if not pairs:
         verdict = "" if values and not first else "no run to compare"
-        return VariantResult(variant, len(values), failed, middle, None, None, None, verdict)
-    base = statistics.median(first.values())
-    ratio = middle / base if base else None
-    found = sign_interval(pairs)
-    if found is None:
+    elif low is None or high is None:
         verdict = f"{LEAST_ROUNDS} rounds are needed for 95 %"
-        return VariantResult(variant, len(values), failed, middle, ratio, None, None, verdict)
-    low, high = found
-    verdict = "less" if high < 0 else "more" if low > 0 else "no difference shown"
-    return VariantResult(variant, len(values), failed, middle, ratio, low, high, verdict)
+    else:
+        verdict = "less" if high < 0 else "more" if low > 0 else "no difference shown"
+    ratio = middle / base if base and middle is not None else None
+    return VariantResult(variant, len(values), rounds - len(values), middle, ratio, low, high, verdict)
 
 
 def sign_interval(values: Sequence[float]) -> tuple[float, float] | None:

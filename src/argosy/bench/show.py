@@ -49,7 +49,6 @@ def _nodes_rows(results: Sequence[BenchResult]) -> Iterator[Cells]:
 
 
 def _size_rows(results: Sequence[BenchResult]) -> Iterator[Cells]:
-    """Yield a row for each message size and each result."""
     for size in sorted({figure.size for result in results for figure in result.figures}):
         first: Figure | None = None
         for result in results:

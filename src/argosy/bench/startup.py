@@ -53,16 +53,14 @@ class StartupRequest(msgspec.Struct, frozen=True):
     """A measurement that the user asks for."""
 
     prefix: Path
-    code: str = "pass"
+    code: str
     """Python code to run, for example ``import torch``."""
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...]
     """Cases to run; empty for all."""
-    at_once: tuple[tuple[int, int], ...] = ((1, 30), (8, 7), (64, 3))
+    at_once: tuple[tuple[int, int], ...]
     """Pairs of simultaneous starts and the number of repetitions."""
-    cold: int = 5
+    cold: int
     """Number of starts with the pages of the image dropped from memory."""
-    count: bool = True
-    """Whether file-system calls are counted."""
 
 
 class StartCase(msgspec.Struct, frozen=True):
@@ -125,15 +123,15 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
     """
     with work_folder(session.work_parent()) as work:
         target = _open_target(request, work, session)
-        found = list(_find_cases(target, session))
+        found = list(_find_cases(target))
         cases = [case for case in found if isinstance(case, StartCase)]
         notes = [note for note in found if isinstance(note, str)]
         with session.step("start", f"{len(cases)} cases, alternately"):
             seconds = _measure(request, cases, work, session)
         calls: tuple[Calls, ...] = ()
-        if request.count and find_program("strace"):
+        if find_program("strace"):
             calls = tuple(_trace(case, work / "trace", session) for case in cases)
-        elif request.count:
+        else:
             notes.append("file-system calls are not counted: strace is not installed")
     figures = tuple(figure for case in cases for figure in _figures(case.name, seconds[case.name]))
     return StartupReport(str(request.prefix), target.version.runtime, request.code, figures, calls, tuple(notes))
@@ -209,11 +207,22 @@ class _BenchTarget(msgspec.Struct, frozen=True):
     """The caller's environment, without variables that refer to software of the host."""
     work: Path
     """Folder for temporary files."""
+    session: Session
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether the image is unpacked, for bubblewrap."""
+        return self.version.runtime == "bwrap"
+
+    @property
+    def trees(self) -> Path:
+        """Return the folder of the unpacked images."""
+        return self.request.prefix / CACHE / "trees"
 
     @property
     def place(self) -> str:
         """Return the folder of the image; empty if the image is unpacked."""
-        return "" if self.version.runtime == "bwrap" else str(self.request.prefix)
+        return "" if self.is_unpacked else str(self.request.prefix)
 
     @property
     def image(self) -> Path:
@@ -222,35 +231,29 @@ class _BenchTarget(msgspec.Struct, frozen=True):
 
 
 def _open_target(request: StartupRequest, work: Path, session: Session) -> _BenchTarget:
-    """Read the prefix.
-
-    Raises
-    ------
-    UsageError
-        If it is not a prefix, or has no Python.
-    """
+    """Read the prefix; one without Python is refused."""
     version = open_prefix(request.prefix)
     target = next((each.target for each in version.commands if each.name == PYTHON), "")
     if not target:
         raise UsageError(f"{request.prefix} has no command python to start", hint="wrap an environment with Python")
     dropped = {*NOT_FROM_CALLER, "ARGOSY_WRAP", "APPTAINER_BIND", "SINGULARITY_BIND"}
     env = {name: value for name, value in session.host.environment.items() if name not in dropped}
-    return _BenchTarget(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
+    return _BenchTarget(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work, session)
 
 
-def _find_cases(target: _BenchTarget, session: Session) -> Iterator[StartCase | str]:
+def _find_cases(target: _BenchTarget) -> Iterator[StartCase | str]:
     """Yield each requested case, or the reason why it cannot be measured."""
     makers = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper}
     for name, make in makers.items():
         if not target.request.only or name in target.request.only:
-            yield make(target, session)
+            yield make(target)
 
 
 def _code(target: _BenchTarget) -> tuple[str, ...]:
     return ("-c", target.request.code)
 
 
-def _wrapper(target: _BenchTarget, session: Session) -> StartCase | str:  # noqa: ARG001 - one signature for all cases
+def _wrapper(target: _BenchTarget) -> StartCase | str:
     return StartCase(WRAPPER, _wrapper_words(target), target.env, _files(target), target.place)
 
 
@@ -260,23 +263,23 @@ def _wrapper_words(target: _BenchTarget) -> tuple[str, ...]:
 
 def _files(target: _BenchTarget) -> tuple[str, ...]:
     """Return the files of the image: the image itself, or the unpacked trees under bubblewrap."""
-    if target.version.runtime != "bwrap":
+    if not target.is_unpacked:
         return (str(target.image.resolve()),)
-    return tuple(str(target.request.prefix / CACHE / "trees" / tree) for tree in target.version.trees)
+    return tuple(str(target.trees / tree) for tree in target.version.trees)
 
 
 def _container(target: _BenchTarget) -> tuple[str, ...] | str:
     """Return the shortest command that starts a program in the container: no home, no folders of the host."""
-    if target.version.runtime != "bwrap":
+    if not target.is_unpacked:
         return (target.version.runtime, "--quiet", "exec", str(target.image))
-    root = read_root_entries(target.request.prefix / CACHE / "trees", target.version.trees)
+    root = read_root_entries(target.trees, target.version.trees)
     if not root:
         return "under bubblewrap, its image needs an overlay, so it has no plain command line"
     words = [word for top in root for word in root_entry_words(top)]
     return ("bwrap", *words, "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp")  # noqa: S108
 
 
-def _runtime(target: _BenchTarget, session: Session) -> StartCase | str:  # noqa: ARG001 - one signature for all cases
+def _runtime(target: _BenchTarget) -> StartCase | str:
     container = _container(target)
     if isinstance(container, str):
         return f"{RUNTIME}: {container}"
@@ -293,9 +296,9 @@ cat /proc/$$/environ > {folder}/environment
 """
 
 
-def _line(target: _BenchTarget, session: Session) -> StartCase | str:
+def _line(target: _BenchTarget) -> StartCase | str:
     """Return the command line and variables with which the wrapped command executes the runtime."""
-    if target.version.runtime == "bwrap":
+    if target.is_unpacked:
         return f"{LINE}: under bubblewrap, a wrapped command starts more than one program"
     runtime = find_program(target.version.runtime, target.env.get("PATH", ""))
     folder = target.work / "line"
@@ -304,7 +307,7 @@ def _line(target: _BenchTarget, session: Session) -> StartCase | str:
     file.write_text(RECORD.format(folder=quote(str(folder))), encoding="utf-8")
     file.chmod(0o755)
     called = Command(_wrapper_words(target), env=target.env | {"PATH": f"{folder}:{target.env.get('PATH', '')}"})
-    run_checked(session.runner, called, doing="recording the call of the runtime")
+    run_checked(target.session.runner, called, doing="recording the call of the runtime")
     if not runtime or not (folder / "words").is_file():
         return f"{LINE}: the wrapped command does not search {target.version.runtime} on PATH"
     words, variables = (_read_texts(folder / name) for name in ("words", "environment"))
@@ -316,9 +319,9 @@ def _read_texts(file: Path) -> list[str]:
     return os.fsdecode(file.read_bytes()).removesuffix("\0").split("\0")
 
 
-def _bare(target: _BenchTarget, session: Session) -> StartCase | str:
+def _bare(target: _BenchTarget) -> StartCase | str:
     """Run the environment from its unpacked files, with its own Python or the host's of the same version."""
-    tree = _layer(target, session)
+    tree = _layer(target)
     packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
     if tree is None or packages is None:
         return f"{BARE}: its Python packages are not in a separate layer"
@@ -339,7 +342,7 @@ def _python_of_base(target: _BenchTarget, name: str) -> tuple[str, ...]:
 
     The machine's own may load more, by its own ``*.pth`` files.
     """
-    for tree in map(Path, _files(target) if target.version.runtime == "bwrap" else ()):
+    for tree in map(Path, _files(target) if target.is_unpacked else ()):
         loader = next(iter(sorted(tree.glob("root/lib*/ld-linux-*.so.*"))), None)
         program = tree / "root/usr/bin" / name
         if loader and program.is_file() and not program.is_symlink():
@@ -354,13 +357,11 @@ def _host_python(name: str) -> tuple[str, ...]:
     return next(((path,) for path in found if os.access(path, os.X_OK)), ())
 
 
-def _layer(target: _BenchTarget, session: Session) -> Path | None:
+def _layer(target: _BenchTarget) -> Path | None:
     """Unpack the layer unless the runtime has done so."""
-    if target.version.runtime == "bwrap":
-        return (
-            target.request.prefix / CACHE / "trees" / target.version.trees[0] / "root" if target.version.trees else None
-        )
+    if target.is_unpacked:
+        return target.trees / target.version.trees[0] / "root" if target.version.trees else None
     image = open_image(target.image).image
     layer = layer_source(image) or base_source(image)
-    place = replace(session, paths=replace(session.paths, cache=target.work))
+    place = replace(target.session, paths=replace(target.session.paths, cache=target.work))
     return unpack_cached(place, layer, key="layer", what=f"the layer of {target.image.name}")

@@ -19,7 +19,7 @@ from argosy.core.render import align_rows, count
 from argosy.core.session import Session
 from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import LATEST, PastJob, past_jobs, read_job
-from argosy.jobs.launch_plan import JobShape, parse_shape
+from argosy.jobs.launch_plan import JobShape
 from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
@@ -99,8 +99,8 @@ def _read_sweep(record: Path) -> tuple[str, ...]:
 
 def _of_output(session: Session, past: PastJob) -> BenchResult | str:
     """Return the result in the output of a job, or why there is none."""
-    shape = parse_shape(past.plan)
-    nodes = shape.nodes if shape else 0
+    shape = past.plan.shape
+    nodes = shape.nodes
     output = _output_here(session, past)
     if not can_read(output):
         return f"job {past.id} on {count(nodes, 'node')} has no output yet"
@@ -133,10 +133,7 @@ def _expected(session: Session, past: PastJob, shape: JobShape | None) -> dict[i
 def _parse_result(text: str, nodes: int = 0) -> BenchResult | None:
     """Parse the output of `argosy bench collectives` or `nodes`, or of nccl-tests; None if it has no result.
 
-    Parameters
-    ----------
-    nodes
-        Number of nodes of the job; 0 if only the output tells it.
+    `nodes` is the number of nodes of the job; 0 if only the output tells it.
     """
     if tests := parse_node_tests(text):
         figures = tuple(
@@ -173,7 +170,6 @@ def _of_settings(past: PastJob) -> BenchResult:
 
 
 def _spread_figure(name: str, quantity: str, unit: str, values: Sequence[float]) -> Figure:
-    """Return the median of values with its quartiles."""
     low, high = quartiles(values)
     return Figure(name, quantity, unit, statistics.median(values), low, high, each=tuple(values))
 
@@ -243,8 +239,8 @@ class EarlierRun(msgspec.Struct, frozen=True):
     site: str = ""
     nodes: str = ""
     """Names of the nodes of its last run; empty if its end was not recorded."""
-    shape: JobShape | None = None
-    """Shape of the job; None if its plan cannot be read."""
+    shape: JobShape = JobShape(0, 0)
+    """Shape of the job; without nodes if its plan cannot be read."""
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -264,7 +260,7 @@ def _list_measured(jobs: Sequence[PastJob], session: Session) -> Iterator[Earlie
         found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
         if found:
             yield EarlierRun(
-                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", parse_shape(job.plan)
+                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", job.plan.shape
             )
 
 
@@ -277,6 +273,6 @@ def render_history(rows: Sequence[EarlierRun]) -> str:
     for row in rows:
         share = row.measured.gigabytes / best[row.group] if best[row.group] else 1.0
         speed, operation = f"{row.measured.gigabytes:g}", row.measured.operation or "-"
-        shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape else "-"
+        shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape.nodes else "-"
         cells.append((row.date, row.job, row.site, operation, shape, speed, f"{share:.0%}", row.nodes or "-"))
     return "\n".join(align_rows(cells))

@@ -104,11 +104,6 @@ def read_base_layer(base: Base, packed: FileSlice, session: Session, work: Path)
     Returns
     -------
     None if the layer is not the one that the lock describes.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed, ImageError
-        If the layer cannot be unpacked.
     """
     content, cache = base.lock.content if base.lock else "", session.paths.cache
     entries = recall_entries(packed, content, cache)
@@ -156,11 +151,6 @@ def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, 
     Returns
     -------
     The pieces of the new squashfs, in order; empty if packing the whole tree is better.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If mksquashfs is missing or fails, or the disk is full.
     """
     changes = plan_changes(before.entries, now)
     if not _is_worth_it(before, changes, tree, now):
@@ -213,20 +203,6 @@ def link_layer_tree(
     """Make the tree of an image's layer from hard links if possible; otherwise the runtime unpacks the layer.
 
     The files are those of the tree that a build kept, or of the image before.
-
-    Parameters
-    ----------
-    before
-        The image that `opened` extends; None if there is none.
-    request
-        The container that will be started.
-    tree_session
-        The session with the cache for the tree.
-
-    Raises
-    ------
-    ArgosyError
-        If the container cannot be planned.
     """
     draft = open_container(request, opened.image.path, tree_session, dry=True)
     if opened.lock is None or not draft.runtime.traits.unpacks:
@@ -254,13 +230,7 @@ def _describe_tree(opened: OpenedImage, attach: Attach, tree_session: Session, s
 
 
 def remember_entries(packed: FileSlice, entries: Entries, cache: Path) -> None:
-    """Remember the entries of a layer.
-
-    Parameters
-    ----------
-    packed
-        The squashfs in the image that contains the layer.
-    """
+    """Remember the entries of a layer."""
     # The next build unpacks the layer if the cache cannot be written.
     with suppress(OSError, ArgosyError):
         file = _file_for(packed, cache)
@@ -270,15 +240,7 @@ def remember_entries(packed: FileSlice, entries: Entries, cache: Path) -> None:
 
 
 def recall_entries(packed: FileSlice, content: str, cache: Path) -> Entries | None:
-    """Return the remembered entries of a layer; None if they are missing, damaged or of another user.
-
-    Parameters
-    ----------
-    packed
-        As for `remember_entries`.
-    content
-        The content digest in the lock of the image.
-    """
+    """Return the remembered entries of a layer; None if they are missing, damaged or of another user."""
     with suppress(OSError):
         file = _file_for(packed, cache)
         data = file.read_bytes() if is_owned(file) else b""

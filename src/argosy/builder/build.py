@@ -19,6 +19,7 @@ from argosy.builder.image_cache import (
     remember_image,
     replace_own_output,
     report_finished_output,
+    report_output,
 )
 from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import (
@@ -42,14 +43,13 @@ from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, work_folder
 from argosy.core.worker_threads import WorkerThreads
-from argosy.images.formats import OutputFormat, render_use
+from argosy.images.formats import OutputFormat
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
 from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.pack import run_pack
-from argosy.recipes.lock import Lock
 
 CACHES = (BUILD, "uv", "conda", "bytecode")
 """The parts of the cache that a build uses."""
@@ -60,10 +60,7 @@ SBOM_MODULE = "argosy.recipes.sbom"
 def build_image(request: BuildRequest, session: Session) -> BuildReport:
     """Build the image that `request` describes, unless the output or the cache already has it.
 
-    Raises
-    ------
-    ArgosyError
-        If the build fails; the output is then absent, or as it was before.
+    If it fails, the output is absent, or as it was before.
     """
     context = resolve_build(request, session)
     request, session = context.request, context.session
@@ -108,17 +105,10 @@ def hiding_file(file: Path, shown: str, *, command: str) -> Iterator[None]:
 def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
     """Carry out a plan: install the layer, write the image, and report.
 
-    Raises
-    ------
-    ArgosyError
-        If a step fails; the output is then absent, or as it was before.
+    If it fails, the output is absent, or as it was before.
     """
     request, session = plan.request, clock.session
-    with (
-        work_folder(session.work_parent()) as work,
-        BegunFile(request.output) as begun,
-        WorkerThreads(2) as helper,
-    ):
+    with work_folder(session.work_parent()) as work, BegunFile(request.output) as begun, WorkerThreads(2) as helper:
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
         if layer.work_trees:
@@ -142,31 +132,18 @@ def build(plan: BuildPlan, clock: StepTimes) -> BuildReport:
         if request.keep and not layer.parts:
             store_layer(session, layer_key(lock), layer.tree)
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
-    report = _report(request, base, lock, layer, size, clock)
-    shown = str(layer.partitions) if request.form is OutputFormat.SIF else ""
-    return replace(report, cost=cost, cached=len(layer.found), partitions=shown, together=layer.together)
-
-
-def _report(
-    request: BuildRequest, base: Base, lock: Lock, layer: InstalledLayer, size: int, clock: StepTimes
-) -> BuildReport:
-    program = "python" if lock.python else "COMMAND"
-    reference = name_base_for_use(lock)
-    return BuildReport(
-        output=str(request.output),
-        digest=lock.content,
-        base=base.reference,
-        base_digest=base.digest,
-        base_bytes=base.source.length,
-        layer_bytes=size,
-        python=lock.python,
-        packages=len(lock.packages),
+    above = name_base_for_use(lock)
+    report = report_output(request, lock, layer_bytes=size, activation=layer.activation, base=above)
+    return replace(
+        report,
         backend=layer.build_container.backend.value,
         timings=tuple(clock.timings),
         seconds=time.monotonic() - clock.started,
         notes=layer.notes,
-        form=request.form.value,
-        use=render_use(request.form, request.output, base=reference, program=program, activation=layer.activation),
+        cost=cost,
+        cached=len(layer.found),
+        partitions=str(layer.partitions) if request.form is OutputFormat.SIF else "",
+        together=layer.together,
     )
 
 
@@ -179,13 +156,7 @@ def _write_image(
     begun: BegunFile,
     helper: Executor,
 ) -> int:
-    """Write the image and return the size of its layer, or of the whole output if it is not a SIF file, in bytes.
-
-    Raises
-    ------
-    ArgosyError
-        If a packer fails, or the disk is full.
-    """
+    """Write the image and return the size of its layer, or of the whole output if it is not a SIF file, in bytes."""
     lock, sif, output = finished.lock, base.opened.sif, request.output
     content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
     if request.form is OutputFormat.SIF:

@@ -31,7 +31,6 @@ from argosy.builder.inputs import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS
 from argosy.builder.layer import install_layer
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.installer import BUILT_WHEELS
-from argosy.builder.python.pins import package_of
 from argosy.builder.python.torch_index import INDEX, OPTION
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.builder.resolve import resolve_build
@@ -49,6 +48,7 @@ from argosy.core.session import Session
 from argosy.core.store import atomic_file, editing, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
 from argosy.recipes.project_file import Project, words
+from argosy.recipes.requirements import package_of
 from argosy.recipes.uv_options import UvSettings
 
 VALUED = {"--default-index": "PIP_INDEX_URL", "--index": "PIP_EXTRA_INDEX_URL", "--find-links": "PIP_FIND_LINKS"}
@@ -59,13 +59,7 @@ ADD_PIP = (
 
 
 def _fetch_wheels(layer: InstalledLayer, packages: Iterable[LockedPackage], folder: Path) -> None:
-    """Download the wheel of each pip package into a folder that already has some of them.
-
-    Raises
-    ------
-    CheckFailed
-        If a package has no wheel, or the download fails; pip's output is the evidence.
-    """
+    """Download the wheel of each pip package into a folder that already has some of them."""
     present = {package_of(file.name) for file in folder.iterdir()}
     pip = [package for package in packages if (package.name, package.version) not in present]
     if not pip:
@@ -142,13 +136,7 @@ class BundleReport(msgspec.Struct, frozen=True):
 
 
 def bundle(request: BuildRequest, session: Session) -> BundleReport:
-    """Write everything that a build needs into one archive.
-
-    Raises
-    ------
-    ArgosyError
-        As for a build; also if a package has no file that the bundle could contain.
-    """
+    """Write everything that a build needs into one archive."""
     context = resolve_build(replace(request, portable=True), session)
     request, session = context.request, context.session
     if context.inputs.project:
@@ -177,13 +165,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
 
 
 def _refuse_without_files(packages: Iterable[LockedPackage]) -> None:
-    """Refuse packages without a hash: the build could not verify their files.
-
-    Raises
-    ------
-    CheckFailed
-        The message names the packages.
-    """
+    """Refuse packages without a hash: the build could not verify their files."""
     if bare := [package.name for package in packages if not package.sha256]:
         raise CheckFailed(
             f"cannot bundle {', '.join(bare)}: the index has no file with a hash",
@@ -239,13 +221,7 @@ def _add_project(archive: tarfile.TarFile, project: Project, session: Session) -
 
 
 def _refuse_outside(project: Project) -> None:
-    """Refuse files from outside the project's folder: a bundle cannot contain them.
-
-    Raises
-    ------
-    UsageError
-        The evidence names the line.
-    """
+    """Refuse files from outside the project's folder: a bundle cannot contain them."""
     for word, kind, number in _copied(project):
         if Path(word).is_absolute() or ".." in Path(word).parts:
             raise project.fault(
@@ -282,13 +258,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def build_bundle(archive: Path, request: BuildRequest, session: Session) -> BuildReport:
-    """Build the image of a bundle, without a network.
-
-    Raises
-    ------
-    ArgosyError
-        If the file is not a bundle, or is damaged; also as for a build.
-    """
+    """Build the image of a bundle, without a network."""
     with _unpacked(archive, session) as folder:
         base = request.base or str(folder / BASE)
         return build_image(replace(request, base=base, locked=str(folder / LOCK_FILE), bundle=folder), session)
@@ -296,8 +266,7 @@ def build_bundle(archive: Path, request: BuildRequest, session: Session) -> Buil
 
 @contextmanager
 def _unpacked(archive: Path, session: Session) -> Iterator[Path]:
-    if not archive.is_file():
-        raise UsageError(f"there is no bundle {archive}", hint="create one: argosy bundle SOURCES --base BASE -o FILE")
+    _refuse_missing(archive)
     with work_folder(session.work_parent()) as work:
         folder = work / "bundle"
         with session.step("unpack", archive.name):
@@ -312,15 +281,8 @@ def _unpacked(archive: Path, session: Session) -> Iterator[Path]:
 
 @contextmanager
 def bundle_without_packages(archive: Path, request: BuildRequest, session: Session) -> Iterator[BuildRequest]:
-    """Provide the request of a build from a bundle for its preview, with the lock and the size of the base only.
-
-    Raises
-    ------
-    UsageError, ImageError
-        If the file is missing or is not a bundle.
-    """
-    if not archive.is_file():
-        raise UsageError(f"there is no bundle {archive}", hint="create one: argosy bundle SOURCES --base BASE -o FILE")
+    """Provide the request of a build from a bundle for its preview, with the lock and the size of the base only."""
+    _refuse_missing(archive)
     with work_folder(session.work_parent()) as work:
         try:
             with tarfile.open(archive, "r:") as tar:
@@ -353,6 +315,11 @@ def _extract(archive: Path, folder: Path, session: Session) -> None:
         if isinstance(failed, CheckFailed):  # the disk is full
             raise failed
         raise _not_a_bundle(archive, (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[0])
+
+
+def _refuse_missing(archive: Path) -> None:
+    if not archive.is_file():
+        raise UsageError(f"there is no bundle {archive}", hint="create one: argosy bundle SOURCES --base BASE -o FILE")
 
 
 def _not_a_bundle(archive: Path, why: str) -> ArgosyError:

@@ -15,9 +15,8 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_client import CondaClient
-from argosy.builder.conda_meta import PackageMeta, read_meta, with_dependencies, write_meta
-from argosy.builder.conda_scripts import ask_activation, link_scripts, run_link_scripts, unshare
+from argosy.builder.conda_packages import CondaClient, PackageMeta, read_meta, with_dependencies, write_meta
+from argosy.builder.conda_scripts import ask_activation, packages_with_scripts, run_link_scripts, unshare
 from argosy.builder.packed.conda import (
     PYTHON,
     TREES,
@@ -29,12 +28,11 @@ from argosy.builder.packed.conda import (
     needs_all_linked,
     packable_names,
     packed_paths,
-    stored_meta,
 )
 from argosy.builder.packed.store import PackedPackage, PackedParts
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
-from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders, separate_builds
+from argosy.builder.python.installer import Installer, PreparePins, separate_builds
 from argosy.builder.python.packages import install_pins, resolve, split_late
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.builder.python.uv_output import mentioned_names
@@ -43,8 +41,7 @@ from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
-from argosy.recipes.conda_answer import CondaPackage
-from argosy.recipes.conda_request import CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
+from argosy.recipes.conda_request import CondaPackage, CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
 from argosy.recipes.condarc import read_condarc
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
@@ -102,10 +99,12 @@ class LinkedPackages(msgspec.Struct, frozen=True):
 
 
 class CondaContext(msgspec.Struct, frozen=True):
-    """The tools and folders that install an environment; the container has the layer at its final path."""
+    """The recipe, tools and folders of an environment; the container has the layer at its final path."""
 
+    recipe: Recipe
+    variables: tuple[tuple[str, str], ...]
+    """The variables that the image sets."""
     build_container: BuildContainer
-    session: Session
     settings: UvSettings
     layer: Path
     """The tree into which the packages are linked."""
@@ -129,36 +128,12 @@ class CondaContext(msgspec.Struct, frozen=True):
         return self.layer / ENV_PREFIX.lstrip("/")
 
 
-def open_conda_context(
-    build_container: BuildContainer,
-    settings: UvSettings,
-    step: Step,
-    *,
-    layer: Path,
-    work: Path,
-    spare: Path | None,
-) -> CondaContext:
-    """Mount the installation folders into a container for a conda environment."""
-    with_mounts = mount_installation_folders(
-        build_container, settings, layer=layer, work=work, cache=build_container.session.paths.cache / "uv"
-    )
-    return CondaContext(with_mounts, build_container.session, settings, layer, work, step, spare)
-
-
 def holds_conda(layer: Path) -> bool:
     """Return whether a layer contains a conda environment."""
     return (layer / ENV_PREFIX.lstrip("/") / "conda-meta").is_dir()
 
 
-def make_conda(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    *,
-    cuda: str,
-    archspec: str,
-    time: int,
-) -> CondaEnvironment:
+def make_conda(context: CondaContext, *, cuda: str, archspec: str, time: int) -> CondaEnvironment:
     """Choose and install conda packages, then the ``pip:`` section.
 
     Parameters
@@ -175,32 +150,27 @@ def make_conda(
     ArgosyError
         If there is no solution, a channel is missing, or a package has the wrong digest.
     """
-    client = _open_client(context, recipe, cuda=cuda, archspec=archspec)
+    container, recipe = context.build_container, context.recipe
+    glibc = parse_glibc(container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    client = _make_client(recipe, container.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
+    client = replace(client, spare=context.spare)
     packages = client.choose()
     linked = _link_packages(context, client, packages, whole=bool(recipe.pip))
     write_meta(context.prefix, packages, linked.meta, requested_specs(recipe), time=time)
     held = tuple(map(_locked, packages))
     if not linked.whole:
-        activation, _ = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
+        activation, _ = _ask_activation(context)
         return CondaEnvironment(_python_of(packages), held, activation, client.plan.notes, linked)
-    return _complete_environment(context, recipe, variables, held, linked, client.plan.notes)
+    return _complete_environment(context, held, linked, client.plan.notes)
 
 
-def extend_conda(
-    context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
-) -> CondaEnvironment:
+def extend_conda(context: CondaContext, held: tuple[LockedPackage, ...]) -> CondaEnvironment:
     """Add pip packages to the conda environment of the base, an Argosy image."""
-    made, pins = _add_pip_packages(context, recipe, variables, held)
+    made, pins = _add_pip_packages(context, held)
     if made.python:
         container, names = context.build_container, {pin.package.name for pin in pins}
         compile_layer(container, context.layer, context.work, _bytecode(context, made.python), names, context.step)
     return made
-
-
-def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
-    glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
-    client = _make_client(recipe, context.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
-    return replace(client, spare=context.spare)
 
 
 def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cuda: str, archspec: str) -> CondaClient:
@@ -212,13 +182,7 @@ def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cu
 
 
 def refuse_without_solution(recipe: Recipe, session: Session, step: Step, *, cuda: str, archspec: str) -> None:
-    """Refuse an environment that has no solution over any base; the base need not exist yet.
-
-    Raises
-    ------
-    ArgosyError
-        If a channel cannot be read, a package is missing, or versions conflict.
-    """
+    """Refuse an environment that has no solution over any base; the base need not exist yet."""
     if recipe.wants_conda and not recipe.conda_pins:
         _make_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
 
@@ -234,7 +198,7 @@ def _link_packages(
     cache = replace(context.cache, python=python.sha256 if python else "")
     found = cache.find(packages)
     missing = tuple(package for package in packages if package.name not in found)
-    meta = {name: stored_meta(part) for name, part in found.items()}
+    meta = {name: PackageMeta(msgspec.json.decode(part.record.meta)) for name, part in found.items()}
     whole = whole or needs_all_linked(packages, meta, for_site=context.for_site)
     wanted = packages if whole else _needed_on_disk(packages, missing, meta)
     if wanted:
@@ -273,22 +237,17 @@ def _python_of(packages: Iterable[CondaPackage]) -> BasePython | None:
 
 
 def _complete_environment(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    held: tuple[LockedPackage, ...],
-    linked: LinkedPackages,
-    notes: tuple[str, ...],
+    context: CondaContext, held: tuple[LockedPackage, ...], linked: LinkedPackages, notes: tuple[str, ...]
 ) -> CondaEnvironment:
     """Run the scripts of the packages, install the ``pip:`` section, and compile what is not packed."""
     container, layer, step = context.build_container, context.layer, context.step
-    scripts = link_scripts(context.prefix, linked.packages, linked.meta)
-    if scripts:
+    scripted = packages_with_scripts(context.prefix, linked.packages, linked.meta)
+    if scripted:
         # A script that appends to a hard-linked file would change it in the cache, too.
         unshare(context.prefix)
     before = file_states(layer, linked.packed_meta)
-    said = tuple(run_link_scripts(container, context.prefix, scripts, step))
-    made, pins = _add_pip_packages(context, recipe, variables, held)
+    said = tuple(run_link_scripts(container, context.prefix, scripted, step))
+    made, pins = _add_pip_packages(context, held)
     linked = linked.without(changed_packages(layer, linked.packed_meta, before))
     if made.python:
         code, new = _bytecode(context, made.python), {pin.package.name for pin in pins}
@@ -297,20 +256,22 @@ def _complete_environment(
 
 
 def _bytecode(context: CondaContext, python: BasePython) -> BytecodeCache:
-    return BytecodeCache(context.session.paths.cache / BYTECODE, python.build)
+    return BytecodeCache(context.build_container.session.paths.cache / BYTECODE, python.build)
+
+
+def _ask_activation(context: CondaContext) -> tuple[Activation, tuple[str, ...]]:
+    container, name = context.build_container, context.recipe.name
+    return ask_activation(container, context.layer, name, context.variables, context.step)
 
 
 def _add_pip_packages(
-    context: CondaContext,
-    recipe: Recipe,
-    variables: tuple[tuple[str, str], ...],
-    held: tuple[LockedPackage, ...],
+    context: CondaContext, held: tuple[LockedPackage, ...]
 ) -> tuple[CondaEnvironment, tuple[Pin, ...]]:
     """Compute the activation of an environment, and install the ``pip:`` section, without byte code."""
     has_python = (context.prefix / "bin/python").exists()
     python = ask_interpreter(context.build_container, INTERPRETER) if has_python else None
-    activation, said = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
-    pins = _install_pip(context, recipe, python, held, activation)
+    activation, said = _ask_activation(context)
+    pins = _install_pip(context, python, held, activation)
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
@@ -338,13 +299,10 @@ def _locked(package: CondaPackage) -> LockedPackage:
 
 
 def _install_pip(
-    context: CondaContext,
-    recipe: Recipe,
-    python: BasePython | None,
-    held: tuple[LockedPackage, ...],
-    activation: Activation,
+    context: CondaContext, python: BasePython | None, held: tuple[LockedPackage, ...], activation: Activation
 ) -> tuple[Pin, ...]:
     """Install the ``pip:`` section in the activated environment, because conda may have installed git or compilers."""
+    recipe, uv_cache = context.recipe, context.build_container.session.paths.cache / "uv"
     if not recipe.pip:
         return ()
     if python is None:
@@ -358,12 +316,7 @@ def _install_pip(
         context.settings,
         context.layer,
         context.work,
-        builds=separate_builds(
-            context.session.paths.cache / "uv",
-            context.base,
-            context.settings,
-            (f"{package.name}={package.version}" for package in held),
-        ),
+        builds=separate_builds(uv_cache, context.base, context.settings, (f"{p.name}={p.version}" for p in held)),
         activated=render_env_script(activation),
         prepare=context.prepare,
         shared=context.shared,
@@ -390,13 +343,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
 
 
 def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
-    """Refuse pip requirements that would replace a conda package, because other conda packages might break.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows the line, and the installed package.
-    """
+    """Refuse pip requirements that would replace a conda package, because other conda packages might break."""
     there = dict(python.packages)
     ours = {package.name for package in held if package.kind is PackageKind.PYPI}
     for demand in asked_demands(recipe):

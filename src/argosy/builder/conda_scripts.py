@@ -11,13 +11,11 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_meta import PackageMeta, dependency_order
+from argosy.builder.conda_packages import PackageMeta, dependency_order
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.session import Step
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaPackage
 
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
@@ -34,23 +32,17 @@ IGNORED_PREFIXES = ("CONDA_BACKUP_", "_CONDA_", "CE_", "_CE_")
 """Prefixes of variables for a later deactivation, which never happens."""
 
 
-class LinkScript(msgspec.Struct, frozen=True):
-    """A link script, which a package runs after its installation, by its path in the container."""
-
-    package: CondaPackage
-    inside: str
-
-
-def link_scripts(
+def packages_with_scripts(
     prefix: Path, packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta]
-) -> tuple[LinkScript, ...]:
-    """List the link scripts in a prefix, each after those of the package's dependencies."""
+) -> list[CondaPackage]:
+    """Return the packages with a link script, which runs after their installation; each after its dependencies."""
     order = dependency_order(meta)
-    scripts = (
-        (package, prefix / f"bin/.{package.name}-post-link.sh")
-        for package in sorted(packages, key=lambda package: order.index(package.name))
-    )
-    return tuple(LinkScript(package, f"{ENV_PREFIX}/bin/{path.name}") for package, path in scripts if path.is_file())
+    found = (package for package in packages if (prefix / _link_script(package)).is_file())
+    return sorted(found, key=lambda package: order.index(package.name))
+
+
+def _link_script(package: CondaPackage) -> str:
+    return f"bin/.{package.name}-post-link.sh"
 
 
 def unshare(prefix: Path) -> None:
@@ -65,15 +57,16 @@ def unshare(prefix: Path) -> None:
 
 
 def run_link_scripts(
-    build_container: BuildContainer, prefix: Path, scripts: Collection[LinkScript], step: Step
+    build_container: BuildContainer, prefix: Path, packages: Iterable[CondaPackage], step: Step
 ) -> Iterator[str]:
-    """Run link scripts, and return their messages."""
-    for script in scripts:
-        step.say(f"running {script.inside}")
+    """Run the link scripts of packages, and return their messages."""
+    for package in packages:
+        script = f"{ENV_PREFIX}/{_link_script(package)}"
+        step.say(f"running {script}")
         build_container.run_checked(
-            *("/bin/sh", "-c", BY_BASH, "sh", script.inside),
-            variables=_script_variables(script),
-            doing=f"the link script of {script.package.name}",
+            *("/bin/sh", "-c", BY_BASH, "sh", script),
+            variables=_script_variables(package),
+            doing=f"the link script of {package.name}",
         )
     messages = prefix / ".messages.txt"
     if messages.is_file():
@@ -81,8 +74,7 @@ def run_link_scripts(
         messages.unlink()
 
 
-def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
-    package = script.package
+def _script_variables(package: CondaPackage) -> tuple[tuple[str, str], ...]:
     return (
         ("PREFIX", ENV_PREFIX),
         ("CONDA_PREFIX", ENV_PREFIX),

@@ -102,13 +102,7 @@ RECORDS: tuple[tuple[re.Pattern[str], Parse], ...] = (
 
 
 def freeze(name: str, session: Session) -> Lock:
-    """Return the lock of an image, or create one from its package records.
-
-    Raises
-    ------
-    ArgosyError
-        If there is no such image, or it cannot be read.
-    """
+    """Return the lock of an image, or create one from its package records."""
     reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
@@ -127,13 +121,7 @@ def freeze(name: str, session: Session) -> Lock:
 
 
 def freeze_whole(name: str, session: Session) -> Lock:
-    """Return the lock of an image with all its packages: of the layer, of build steps, and of the base.
-
-    Raises
-    ------
-    ArgosyError
-        See `freeze`.
-    """
+    """Return the lock of an image with all its packages: of the layer, of build steps, and of the base."""
     reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
@@ -263,13 +251,7 @@ def render_files(files: Sequence[FileChange]) -> list[str]:
 
 
 def compare_images(one: str, other: str, session: Session) -> ImageDifference:
-    """Compare two images of any kind.
-
-    Raises
-    ------
-    ArgosyError
-        If an image does not exist or cannot be read.
-    """
+    """Compare two images of any kind."""
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
         return ImageDifference(changes, ())

@@ -16,7 +16,7 @@ from argosy.builder.inputs import BuildInputs
 from argosy.builder.records import BuildReport, BuildRequest, StepTimes
 from argosy.core.cache import final_name, read_memo, write_memo
 from argosy.core.errors import ImageError
-from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
+from argosy.core.layout import NO_PREFIX_LAYOUT, Activation, plan_activation
 from argosy.core.model import Image
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -75,14 +75,9 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: StepTim
     Returns
     -------
     None if there is no such image, or if the request needs a build.
-
-    Raises
-    ------
-    ArgosyError
-        If the output cannot be written.
     """
     lock = inputs.lock
-    if lock is None or not _covers_whole_image(request, lock) or not _can_copy(request, lock):
+    if lock is None or not _covers_whole_image(request) or not _can_copy(request, lock):
         return None
     file = memo_file(lock, clock.session.paths.cache, flatten=request.flatten)
     for state in read_remembered(file):
@@ -145,7 +140,7 @@ def _copy(state: FilePart, request: BuildRequest, clock: StepTimes) -> bool:
 
 def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildReport | None:
     """Return the report for an output that already matches the lock, or None if it must be built."""
-    if inputs.lock is None or request.engine.no_cache or not _covers_whole_image(request, inputs.lock):
+    if inputs.lock is None or request.engine.no_cache or not _covers_whole_image(request):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
@@ -186,28 +181,36 @@ def _has_form(image: Image, request: BuildRequest) -> bool:
     return request.flatten is None or request.flatten == (image.layer_part == 0)
 
 
-def _covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
+def _covers_whole_image(request: BuildRequest) -> bool:
     """Return whether a lock determines the whole image file."""
     scripts = request.before or request.after  # a lock does not record what scripts write
-    return request.form is OutputFormat.SIF and bool(lock.content) and not scripts
+    return request.form is OutputFormat.SIF and not scripts
 
 
 def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
     """Report an output for which nothing was installed or packed."""
+    report = report_output(request, lock, layer_bytes=image.layer_size, activation=plan_activation())
+    return replace(report, base_bytes=base_source(image).length, notes=notes)
+
+
+def report_output(
+    request: BuildRequest, lock: Lock, *, layer_bytes: int, activation: Activation, base: str = ""
+) -> BuildReport:
+    """Report an image by its lock, without the facts of a build."""
     program = "python" if lock.python else "COMMAND"
     return BuildReport(
         output=str(request.output),
         digest=lock.content,
         base=lock.base.reference,
         base_digest=lock.base.digest,
-        base_bytes=base_source(image).length,
-        layer_bytes=image.layer_size,
+        base_bytes=lock.base.size,
+        layer_bytes=layer_bytes,
         python=lock.python,
         packages=len(lock.packages),
         backend="",
         timings=(),
-        notes=notes,
-        use=render_use(request.form, request.output, base="", program=program, activation=plan_activation()),
+        form=request.form.value,
+        use=render_use(request.form, request.output, base=base, program=program, activation=activation),
     )
 
 
@@ -224,7 +227,7 @@ def has_same_content(one: Lock, other: Lock) -> bool:
 def describe_differences(inputs: BuildInputs, built: Lock) -> tuple[str, ...]:
     """Describe how an image built from a lock differs, or may differ, from the one that was locked."""
     lock = inputs.lock
-    if lock is None or not lock.content:
+    if lock is None:
         return ()
     if lock.content != built.content:
         return (f"the content differs from the lock: {built.content} instead of {lock.content}",)

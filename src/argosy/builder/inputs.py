@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -70,18 +70,7 @@ class BuildInputs(msgspec.Struct, frozen=True):
 
 
 def read_inputs(request: BuildRequest, session: Session, lock: Lock | None) -> BuildInputs:
-    """Read the user's files, or use the lock that replaces them.
-
-    Parameters
-    ----------
-    lock
-        The lock that the request names, or None.
-
-    Raises
-    ------
-    ArgosyError
-        If a file is missing or invalid, or if the files are not those that were locked.
-    """
+    """Read the user's files, or use the lock that replaces them."""
     stages = request.project.table.stage if request.project else ()
     for base in (request.base, *(stage.base for stage in stages)):
         if base.startswith("debian:"):
@@ -121,23 +110,23 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     if not request.sources:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
-    unisolated = tuple(dict.fromkeys((*recipe.unisolated, *map(canonicalize_name, request.unisolated))))
-    notes = (*recipe.notes, *_unknown_notes(recipe, tuple(map(canonicalize_name, request.unisolated))))
-    replaceable = tuple(map(canonicalize_name, request.replaceable))
-    recipe = replace(recipe, unisolated=unisolated, replaceable=replaceable, notes=notes)
+    named = tuple(map(canonicalize_name, request.unisolated))
+    recipe = replace(
+        recipe,
+        unisolated=tuple(dict.fromkeys((*recipe.unisolated, *named))),
+        replaceable=tuple(map(canonicalize_name, request.replaceable)),
+        notes=(*recipe.notes, *_unknown_notes(recipe, named)),
+    )
     return with_own_python(recipe) if request.prefix_layout.own_python else recipe
 
 
-def _unknown_notes(recipe: Recipe, unisolated: tuple[str, ...]) -> tuple[Note, ...]:
+def _unknown_notes(recipe: Recipe, unisolated: tuple[str, ...]) -> Iterator[Note]:
     """Describe packages to build last that no line requests; a line without a name could be any package."""
     asked = {line.name for line in recipe.pip}
-    unknown = [name for name in dict.fromkeys(unisolated) if name not in asked and "" not in asked]
-    return tuple(Note(f"--no-build-isolation {name}: {_with_nearest(name, asked)}") for name in unknown)
-
-
-def _with_nearest(name: str, asked: set[str]) -> str:
-    near = did_you_mean(name, asked, "")
-    return f"no line requests this package{f'; {near}' if near else ''}"
+    for name in dict.fromkeys(unisolated):
+        if name not in asked and "" not in asked:
+            hint = did_you_mean(name, asked, "")
+            yield Note(f"--no-build-isolation {name}: no line requests this package{f'; {hint}' if hint else ''}")
 
 
 def with_own_python(recipe: Recipe) -> Recipe:
@@ -158,13 +147,7 @@ def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:
 
 
 def refuse_changed(lock: Lock, recipe: Recipe, file: str, *, hint: str = "") -> None:
-    """Refuse a lock that was made from other files.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence names the files that differ.
-    """
+    """Refuse a lock that was made from other files."""
     if changed := changed_sources(lock, source_records(recipe)):
         raise CheckFailed(
             f"{file} was made from other files",
@@ -202,13 +185,7 @@ def read_lock(name: str, session: Session) -> Lock:
 
 
 def refuse_other_base(inputs: BuildInputs, base: Base, bundle: Path | None = None) -> None:
-    """Refuse a base that has other bytes than the base that was locked, maybe in a bundle.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows both digests.
-    """
+    """Refuse a base that has other bytes than the base that was locked, maybe in a bundle."""
     if inputs.lock and inputs.lock.base.digest != base.digest:
         raise CheckFailed(
             f"the base {base.reference} is not the one that was locked",
@@ -260,14 +237,8 @@ def _stage(project: Project, stage: StageTable, base: Base | None) -> LockedStag
 
 
 def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
-    """Refuse a base of a stage that has other bytes than the one that was locked.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows both digests.
-    """
-    if locked and locked.digest not in {"", base.digest}:
+    """Refuse a base of a stage that has other bytes than the one that was locked."""
+    if locked and locked.digest != base.digest:
         raise CheckFailed(
             f"the base of stage {locked.name} is not the one that was locked",
             evidence=f"locked: {locked.base}  {locked.digest}\nfound:  {base.digest}",
@@ -349,13 +320,7 @@ def _stage_table(stage: LockedStage) -> StageTable:
 
 
 def refuse_changed_steps(lock: Lock, project: Project | None, file: str, *, hint: str = "") -> None:
-    """Refuse a lock with other steps or stages than a project.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence lists the differences.
-    """
+    """Refuse a lock with other steps or stages than a project."""
     if changed := changed_steps(lock, record_steps(project), record_stages(project)):
         raise CheckFailed(
             f"the steps in {file} are not those that were locked",

@@ -15,14 +15,20 @@ from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context, take_unpacked
+from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, take_unpacked
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import build_options, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, PackedParts, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
-from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, separate_builds, shared_folder
+from argosy.builder.python.installer import (
+    BUILT_WHEELS,
+    Installer,
+    mount_installation_folders,
+    separate_builds,
+    shared_folder,
+)
 from argosy.builder.python.packages import (
     choose_and_install,
     compile_installed,
@@ -34,7 +40,7 @@ from argosy.builder.python.packages import (
     vendor_torch,
     write_entry_point_shims,
 )
-from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
+from argosy.builder.python.pins import Pin, hidden_notes, replaceable, vendor_builds
 from argosy.builder.python.sources import set_versions
 from argosy.builder.python.torch_index import Target, refuse_torch_in_image
 from argosy.builder.python.uv_output import naming_package
@@ -51,6 +57,7 @@ from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import python_fits, refuse_other_python
 from argosy.recipes.recipe import Recipe, render_sources
+from argosy.recipes.requirements import package_of
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Site
 
@@ -78,13 +85,7 @@ class PackageJob(msgspec.Struct, frozen=True):
 
 
 def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
-    """Run the scripts that come first, then install the recipe's packages.
-
-    Raises
-    ------
-    ArgosyError
-        If a script fails, or a package cannot be installed.
-    """
+    """Run the scripts that come first, then install the recipe's packages."""
     run_scripts(job.request.before, container, job.tree, step)
     job = replace(job, recipe=_with_python(job.recipe, job.base, container))
     with naming_package(job.recipe.pip):
@@ -103,15 +104,12 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     recipe, base = job.recipe, job.base
     activation = plan_activation(extra=variables_over(recipe, base))
     python = _find_python(recipe, base, container)
-    installer = replace(
-        open_installer(
-            container,
-            python.without(replaceable(recipe)),
-            job.settings,
-            layer=job.tree,
-            work=job.work,
-            cache=container.session.paths.cache / "uv",
-        ),
+    installer = Installer(
+        mount_installation_folders(container, job.settings, layer=job.tree, work=job.work),
+        python.without(replaceable(recipe)),
+        job.settings,
+        job.tree,
+        job.work,
         builds=separate_builds(container.session.paths.cache / "uv", base.digest, job.settings),
         prepare=_build_missing_wheels if job.request.portable else None,
         shared=_shared_folder(job, container),
@@ -189,13 +187,12 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     """Make a conda environment, or add pip packages to the one that the base has."""
     recipe, base = job.recipe, job.base
     context = _open_conda(job, container, step)
-    variables = variables_over(recipe, base)
     if recipe.wants_conda:
         _refuse_second_environment(context, base)
         cuda, archspec = job.target.cuda.value, job.target.archspec
-        made = make_conda(context, recipe, variables, cuda=cuda, archspec=archspec, time=base.time)
+        made = make_conda(context, cuda=cuda, archspec=archspec, time=base.time)
     else:
-        made = extend_conda(context, recipe, variables, base.lock.packages if base.lock else ())
+        made = extend_conda(context, base.lock.packages if base.lock else ())
     if made.python:
         refuse_other_python(recipe.python, made.python.version, recipe.python_where)
     python = f"its own Python {made.python.version}" if made.python else "no Python"
@@ -215,8 +212,15 @@ def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> Conda
     spare = request.bundle / CONDA if request.bundle else None
     layer = job.tree if job.together else job.work / "conda"
     tools = (version("py-rattler"), packer_version(container.session))
-    return replace(
-        open_conda_context(container, job.settings, step, layer=layer, work=job.work, spare=spare),
+    return CondaContext(
+        job.recipe,
+        variables_over(job.recipe, job.base),
+        mount_installation_folders(container, job.settings, layer=layer, work=job.work),
+        job.settings,
+        layer,
+        job.work,
+        step,
+        spare,
         cache=None if job.together else CondaCache(paths.cache, job.base.digest, tools),
         base=job.base.digest,
         for_site=job.site is not None,
@@ -300,13 +304,7 @@ def _describe_backend(container: BuildContainer) -> str:
 
 
 def _build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
-    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes.
-
-    Raises
-    ------
-    CheckFailed, ToolFailed
-        If a wheel cannot be built; the message names the package.
-    """
+    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes."""
     folder = installer.work / BUILT_WHEELS
     folder.mkdir(exist_ok=True)
     # uv stores built wheels in its cache; a separate cache contains only these.

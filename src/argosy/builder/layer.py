@@ -51,7 +51,7 @@ from argosy.images.squashfs.superblock import Superblock, read_superblock
 from argosy.images.tree_digests import walk_tree
 from argosy.images.unpack import is_link
 from argosy.recipes.project_file import Project
-from argosy.recipes.recipe import Recipe, render_sources
+from argosy.recipes.recipe import render_sources
 from argosy.recipes.relock import as_locked, without_held
 
 
@@ -64,11 +64,6 @@ def install_layer(
     ----------
     begun
         The output, into which the base is copied meanwhile; None if it is not a SIF file.
-
-    Raises
-    ------
-    ArgosyError
-        If the base is not the one that was locked, or something cannot be installed.
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
     notes: tuple[str, ...] = (*map(str, recipe.notes), *plan.settings.notes)
@@ -162,7 +157,9 @@ def _install_over_base(
     project = plan.inputs.project if has_steps(plan.inputs.project) else None
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
-    recipe = _without_base_packages(plan.inputs.recipe, base)
+    recipe = plan.inputs.recipe
+    if recipe.exact and base.lock:
+        recipe = without_held(recipe, base.lock.packages)
     joined = _joined_superblock(request, base, packed)
     together = why_packed_together(request, recipe, base.lock, joined, steps=changes_system)
     extended = read_base_layer(base, packed, session, work) if packed and not together else None
@@ -199,11 +196,6 @@ def _joined_superblock(request: BuildRequest, base: Base, packed: FileSlice | No
     if base.lock is None and request.flatten:
         return base.packing
     return read_superblock(packed.path, packed.offset) if packed and layer_source(base.image) else None
-
-
-def _without_base_packages(recipe: Recipe, base: Base) -> Recipe:
-    """Leave out the packages that the base already has if all versions are exact."""
-    return without_held(recipe, base.lock.packages) if recipe.exact and base.lock else recipe
 
 
 def _install_between_steps(

@@ -50,10 +50,7 @@ class LockReport(msgspec.Struct, frozen=True):
 def lock(request: LockRequest, session: Session) -> LockReport:
     """Choose versions, install them into a work folder, and write the lock file.
 
-    Raises
-    ------
-    ArgosyError
-        As for a build; the lock file is then unchanged.
+    If it fails, the lock file is unchanged.
     """
     context = resolve_build(request.build, session)
     session, output = context.session, context.request.output
@@ -70,7 +67,16 @@ def lock(request: LockRequest, session: Session) -> LockReport:
             step.result = f"{new.content}"
     with editing(output, waiting=session.waiting):
         write_text(output, render_lock(new))
-    return _report(output, new, previous, layer.notes)
+    return LockReport(
+        output=str(output),
+        digest=new.content,
+        base=new.base.reference,
+        base_digest=new.base.digest,
+        packages=len(new.packages),
+        first=previous is None,
+        changes=compare_locks(previous, new) if previous else (),
+        notes=layer.notes,
+    )
 
 
 def _keep_other_versions(context: BuildContext, previous: Lock | None, upgrade: tuple[str, ...]) -> BuildContext:
@@ -92,27 +98,8 @@ def _install(plan: BuildPlan, clock: StepTimes, work: Path, *, upgrade: bool) ->
         raise
 
 
-def _report(output: Path, new: Lock, previous: Lock | None, notes: tuple[str, ...]) -> LockReport:
-    return LockReport(
-        output=str(output),
-        digest=new.content,
-        base=new.base.reference,
-        base_digest=new.base.digest,
-        packages=len(new.packages),
-        first=previous is None,
-        changes=compare_locks(previous, new) if previous else (),
-        notes=notes,
-    )
-
-
 def check_lock(request: LockRequest, session: Session) -> Lock:
-    """Check that a lock was made from these files and, if one is given, this base; nothing is installed.
-
-    Raises
-    ------
-    CheckFailed
-        If a file, a step or the base has changed.
-    """
+    """Check that a lock was made from these files and, if one is given, this base; nothing is installed."""
     output = str(request.build.output)
     asked = complete_request(replace(request.build, locked=output), session.host)  # the lock may name the base
     found = read_lock(output, session)

@@ -133,8 +133,6 @@ def plan_node_arguments(arguments: Sequence[str], *, work_dir: str = "", bundle:
 
     Parameters
     ----------
-    work_dir
-        Folder for work files on the node; empty for Argosy's default.
     bundle
         The bundle that was downloaded on this machine; empty if the node downloads.
     """
@@ -213,13 +211,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> int:
-    """Build on a node now, show its output, and return its exit code.
-
-    Parameters
-    ----------
-    arguments
-        The command line after ``argosy build``, as typed.
-    """
+    """Build on a node now, show its output, and return its exit code."""
     site, options = _prepare_node_build(wanted, request, session)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(arguments, site, archive)
@@ -277,11 +269,6 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
     """Provide the bundle of a submitted build, which its job removes; empty if the node downloads itself.
 
     Remove it if there is no job in the end, and remove those of earlier jobs that were cancelled while they waited.
-
-    Parameters
-    ----------
-    folder
-        The record of the job.
     """
     if not needs_download(site, request):
         yield ""
@@ -307,13 +294,7 @@ def _may_be_queued(folder: Path, session: Session) -> bool:
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:
-    """Read the profile of the site where the build runs.
-
-    Raises
-    ------
-    UsageError
-        If no site is given.
-    """
+    """Read the profile of the site where the build runs."""
     if not request.site:
         raise UsageError("--on-node and --submit need a site", hint="add --site NAME; see 'argosy sites ls'")
     return load_site(request.site, session.host)

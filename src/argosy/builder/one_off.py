@@ -115,8 +115,7 @@ def _refuse_invalid(packages: tuple[str, ...]) -> None:
 def _cache_key(opened: OpenedImage, packages: tuple[str, ...]) -> str:
     """Return the name of the cache entry, from the content of the image if it records it, else from its file."""
     lock = opened.lock
-    recorded = f"{lock.base.digest} {lock.content}" if lock and lock.content else ""
-    content = recorded or describe_part(opened.image.path, 0, 0).identity
+    content = f"{lock.base.digest} {lock.content}" if lock else describe_part(opened.image.path, 0, 0).identity
     facts = [VERSION, opened.image.kind.value, content, sorted(set(packages))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 

@@ -38,16 +38,9 @@ class BuildPlan(msgspec.Struct, frozen=True):
 
 
 def plan_build(context: BuildContext) -> BuildPlan:
-    """Decide what a build does.
-
-    Raises
-    ------
-    UsageError
-        If options contradict each other, or an option has an unknown value.
-    ToolMissing
-        If no build backend can work on this machine.
-    """
+    """Decide what a build does."""
     request, inputs = context.request, context.inputs
+    lock, of_request = inputs.lock, request.prefix_layout
     target = choose_target(request.torch_backend, request.cuda, context.site, inputs.base)
     settings = aim_torch(plan_uv_settings(context.pip, inputs.recipe), inputs.recipe, target.backend)
     return BuildPlan(
@@ -58,9 +51,5 @@ def plan_build(context: BuildContext) -> BuildPlan:
         settings=add_git_access(settings, inputs.recipe, context.git),
         backends=list_backends(context.session.host, request.backend),
         needs=context.needs,
-        prefix_layout=_choose_prefix_layout(request, inputs),
+        prefix_layout=PrefixLayout(lock.known_as, lock.labels) if lock else of_request,
     )
-
-
-def _choose_prefix_layout(request: BuildRequest, inputs: BuildInputs) -> PrefixLayout:
-    return PrefixLayout(inputs.lock.known_as, inputs.lock.labels) if inputs.lock else request.prefix_layout

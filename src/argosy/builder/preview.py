@@ -87,11 +87,6 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     ----------
     here
         Whether the build runs on this machine.
-
-    Raises
-    ------
-    ArgosyError
-        If the build would fail before it starts.
     """
     context = resolve_build(request, session)
     request, session = context.request, context.session
@@ -148,13 +143,7 @@ def _first_line(given: OneOrMore) -> str:
 
 
 def preview_on_node(request: BuildRequest, options: NodeOptions, session: Session) -> BuildPreview:
-    """Describe a build on a compute node of the request's site, which may have another architecture.
-
-    Raises
-    ------
-    ArgosyError
-        As for `preview_build`; also if the site has no compute nodes, or requires an option that is missing.
-    """
+    """Describe a build on a compute node of the request's site, which may have another architecture."""
     site = find_build_site(request, session)
     node_session = replace(session, host=replace(session.host, arch=site.node.architecture or session.host.arch))
     preview = preview_build(request, node_session, here=False)
@@ -198,13 +187,7 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
 
 
 def _refuse_other_python(recipe: Recipe, file: Path) -> None:
-    """Refuse another Python than that of an Argosy image, as the build does: its packages need that one.
-
-    Raises
-    ------
-    CheckFailed
-        If the recipe requires another Python.
-    """
+    """Refuse another Python than that of an Argosy image, as the build does: its packages need that one."""
     if not recipe.python or recipe.wants_conda or identify_file(file).kind not in {Kind.SIF, Kind.ROOT_DIRECTORY}:
         return
     lock = open_image(file).lock
@@ -231,13 +214,7 @@ def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[
 
 
 def _refuse_python_of_debian(inputs: BuildInputs, suite: str) -> None:
-    """Refuse another Python than that of a Debian, as the build does, unless conda installs the Python.
-
-    Raises
-    ------
-    CheckFailed
-        If the recipe requires another Python.
-    """
+    """Refuse another Python than that of a Debian, as the build does, unless conda installs the Python."""
     recipe, found = inputs.recipe, PYTHON_OF_DEBIAN.get(suite, "")
     if recipe.python and found and needs_python(recipe) and not (recipe.interpreter or inputs.lock):
         refuse_other_python(recipe.python, found, recipe.python_where)

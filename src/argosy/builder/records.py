@@ -158,13 +158,7 @@ def disk_use(path: Path, *, without: Collection[Path] = ()) -> int:
 def measure_cost(
     work: Path, tree: Path, output: Path | None = None, *, without: Collection[Path] = (), before: Cost | None = None
 ) -> Cost:
-    """Measure the use now, and return the maximum of this and `before`; with `before`, the tree is not walked again.
-
-    Parameters
-    ----------
-    without
-        Folders in the work folder that do not count.
-    """
+    """Measure the use now, and return the maximum of this and `before`; with `before`, the tree is not walked again."""
     new = before.new if before else disk_use(tree)
     disk = new + disk_use(work, without=(tree, *without)) + (disk_use(output) if output else 0)
     return Cost(new, max(disk, before.disk if before else 0), _peak_memory())

@@ -28,13 +28,7 @@ NO_PATH = Path()
 def resolve_build_request(
     sources: Sequence[str], output: Path | None, given: Mapping[str, Any], host: Host
 ) -> BuildRequest:
-    """Return the request of these options, completed by the project file that they name or that is in this folder.
-
-    Raises
-    ------
-    UsageError
-        If several bases are given, or nothing to build is given and this folder has no project file.
-    """
+    """Return the request of these options, completed by the project file that they name or that is in this folder."""
     asked = make_build_request(sources, output, given, host.environment)
     bundle = given.get("bundle")
     request = asked
@@ -56,11 +50,6 @@ def make_build_request(
         The image file; None: the project file names it.
     given
         Options by name (see `BuildOptions`); other keys are ignored.
-
-    Raises
-    ------
-    UsageError
-        If several bases are given, or a configuration file is not valid.
     """
     complete = fill_options(given, BUILD_ROWS, environment)
     options = plain_values({name: value for name, value in complete.items() if value}, BuildOptions)
@@ -77,13 +66,7 @@ def make_build_request(
 
 
 def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
-    """Split the arguments of a command line into files and the base, for example ``docker://NAME``.
-
-    Raises
-    ------
-    UsageError
-        If there are several bases, or an argument is an address of the web.
-    """
+    """Split the arguments of a command line into files and the base, for example ``docker://NAME``."""
     if address := next((word for word in given if word.startswith(("http://", "https://"))), ""):
         hint = f"download it first: curl -LO {quote(address)}; an image of a registry is docker://NAME"
         raise UsageError(f"{address} is an address, and argosy build reads files", hint=hint)
@@ -105,12 +88,6 @@ def apply_project_file(request: BuildRequest, host: Host, example: str = "argosy
     ----------
     example
         The command with a file for ``{}``, for the hint if there is nothing to build.
-
-    Raises
-    ------
-    UsageError
-        If a project file is given with other sources, nothing is given and this folder has no project file, or a
-        Dockerfile is named without its folder.
     """
     file, folders = request.engine.dockerfile, [Path(host.cwd, source) for source in request.sources]
     if file and not any(folder.is_dir() for folder in folders):
@@ -135,13 +112,7 @@ def _with_output_of(project: Project | None, request: BuildRequest) -> BuildRequ
 
 
 def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
-    """Read the project file that is the only source, or that the source folder contains; return None without one.
-
-    Raises
-    ------
-    UsageError
-        If it is invalid, or there are other sources.
-    """
+    """Read the project file that is the only source, or that the source folder contains; return None without one."""
     files = [file for source in sources if (file := _project_file(source, dockerfile))]
     if files and len(sources) > 1:
         raise UsageError(
@@ -161,13 +132,7 @@ def _project_file(source: Path, dockerfile: str) -> Path | None:
 
 
 def _request_here(request: BuildRequest, host: Host, example: str) -> BuildRequest:
-    """Fill in missing values from the project file of the current folder.
-
-    Raises
-    ------
-    UsageError
-        If there is none, and no base is given.
-    """
+    """Fill in missing values from the project file of the current folder."""
     project = find_project(Path(host.cwd))
     if project is None and request.base:
         return request
@@ -181,13 +146,7 @@ def _request_here(request: BuildRequest, host: Host, example: str) -> BuildReque
 
 
 def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
-    """Complete a request with a project file, whose paths are relative to its folder.
-
-    Raises
-    ------
-    UsageError
-        If neither the file nor the request contains anything to build.
-    """
+    """Complete a request with a project file, whose paths are relative to its folder."""
     image = project.table.image
     if (image, project.table.step) == (ImageTable(), ()) and not (request.base or request.locked):
         raise UsageError(
@@ -245,12 +204,6 @@ def _near(project: Project, word: str) -> Path:
 
 
 def refuse_no_output(request: BuildRequest) -> None:
-    """Refuse a build without an output; a dry run needs none.
-
-    Raises
-    ------
-    UsageError
-        If neither an option nor a project file names the output.
-    """
+    """Refuse a build without an output; a dry run needs none."""
     if request.output == NO_PATH:
         raise UsageError("no output is given", hint="add -o NAME.sif")

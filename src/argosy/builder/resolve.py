@@ -54,13 +54,7 @@ class BuildContext(msgspec.Struct, frozen=True):
 
 
 def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
-    """Read the user's files and ask this machine for everything that a build is planned from.
-
-    Raises
-    ------
-    ArgosyError
-        If a file is missing or invalid, or if the site or its architecture is not available here.
-    """
+    """Read the user's files and ask this machine for everything that a build is planned from."""
     request = complete_request(request, session.host)
     site = load_site(request.site, session.host) if request.site else None
     lock = read_lock(request.locked, session) if request.locked else None
@@ -86,13 +80,7 @@ NOT_PACKAGE_LISTS = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.TAR, Kind.DOCKER_AR
 
 
 def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
-    """Use the definition file or Dockerfile among the sources as the base, or without any base the default one.
-
-    Raises
-    ------
-    UsageError
-        If a source is missing, or there are several bases.
-    """
+    """Use the definition file or Dockerfile among the sources as the base, or without any base the default one."""
     _refuse_sources(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
     if len(described) > 1:

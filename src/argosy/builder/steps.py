@@ -114,13 +114,7 @@ def open_changes(build_container: BuildContainer, work: Path, tree: Path) -> Ite
 
 
 def run_steps(build_container: BuildContainer, project: Project, session: Session, step: Step, *, before: bool) -> None:
-    """Run the steps that come before or after the packages, in order.
-
-    Raises
-    ------
-    ToolFailed, UsageError, CheckFailed
-        If a step fails (its last lines are the evidence), or if a file is missing or has another digest.
-    """
+    """Run the steps that come before or after the packages, in order."""
     for number, each in enumerate(project.table.step):
         if (each.before == "packages") is not before:
             continue
@@ -137,7 +131,6 @@ def run_steps(build_container: BuildContainer, project: Project, session: Sessio
 
 
 def _describe_step(step: StepTable) -> str:
-    """Return a short description of a step."""
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
 
 
@@ -200,13 +193,7 @@ class StageContext(msgspec.Struct, frozen=True):
 
 
 def run_stages(context: StageContext) -> StageResults:
-    """Run each stage in its own base; with a lock, in the base that was locked.
-
-    Raises
-    ------
-    ArgosyError
-        As for `run_steps`; CheckFailed if a result is missing, or if a base is not the one that was locked.
-    """
+    """Run each stage in its own base; with a lock, in the base that was locked."""
     results: list[StageResult] = []
     bases: dict[str, Base] = {}
     for number, stage in enumerate(context.project.table.stage):
@@ -360,15 +347,7 @@ ADVICE = (
 
 
 def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer: Path, step: Step) -> None:
-    """Run scripts in order, with the environment's programs first on the PATH, in the caller's current folder.
-
-    Raises
-    ------
-    UsageError
-        If a script does not exist.
-    ToolFailed
-        If a script fails; its last lines are the evidence.
-    """
+    """Run scripts in order, with the environment's programs first on the PATH, in the caller's current folder."""
     for script in scripts:
         if not script.is_file():
             raise UsageError(f"there is no script {script}", hint="check the path")

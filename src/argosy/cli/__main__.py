@@ -16,7 +16,15 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.children import wake_on_signals
-from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.errors import (
+    USER_PROGRAM_FAILURE,
+    ArgosyError,
+    CheckFailed,
+    DiskFull,
+    Interrupted,
+    Stopped,
+    UsageError,
+)
 from argosy.core.render import escape_controls, shorten_message
 
 SIGPIPE_CODE = 141
@@ -188,6 +196,10 @@ def _report(error: ArgosyError, arguments: list[str]) -> int:
         from argosy.cli.mistakes import with_own_options
 
         error.hint = with_own_options(error.hint, ["argosy", *own])
+    if isinstance(error, DiskFull):
+        from argosy.cli.mistakes import advise_on_cache
+
+        error.hint += advise_on_cache(error)
     code = USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
     try:
         if "--json" in own:

@@ -15,19 +15,13 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "build": ("argosy.cli.cmd_build:build", "Build an image from environment files over a base image."),
         "lock": ("argosy.cli.cmd_lock:lock", "Resolve versions once and write them to a lock file."),
         "bundle": ("argosy.cli.cmd_lock:bundle", "Pack base, packages and lock into one archive for offline builds."),
-        "wrap": (
-            "argosy.cli.cmd_wrap:wrap",
-            "Wrap the commands of an environment or image as plain programs.",
-        ),
+        "wrap": ("argosy.cli.cmd_wrap:wrap", "Wrap the commands of an environment or image as plain programs."),
     },
     "Run": {
         "run": ("argosy.cli.cmd_run:run", "Run a command in an image on this machine."),
         "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image on this machine."),
         "sessions": ("argosy.cli.cmd_run:sessions", "List and stop detached shells."),
-        "launch": (
-            "argosy.cli.cmd_launch:launch",
-            "Launch a distributed program in an image, by Slurm or here.",
-        ),
+        "launch": ("argosy.cli.cmd_launch:launch", "Launch a distributed program in an image, by Slurm or here."),
         "import": (
             "argosy.cli.cmd_import:import_job",
             "Translate a hand-written job script into a job of argosy.toml.",
@@ -54,9 +48,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "images": ("argosy.cli.cmd_images:images", "List, pull, push, inspect, compare and export images."),
         "cache": ("argosy.cli.cmd_cache:cache", "Show what the cache holds, and remove entries."),
     },
-    "Sites": {
-        "sites": ("argosy.cli.cmd_sites:sites", "List, show, check, compare and create site profiles."),
-    },
+    "Sites": {"sites": ("argosy.cli.cmd_sites:sites", "List, show, check, compare and create site profiles.")},
     "Other": {
         "config": ("argosy.cli.cmd_config:config", "Show and change the defaults of options."),
         "compat": ("argosy.cli.cmd_compat:compat", "Install cotainr and tykky commands that call Argosy."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,24 +20,19 @@ from argosy.bench.requests import (
     node_test_command,
     parse_node_counts,
 )
-from argosy.bench.result import VariantResult
+from argosy.bench.result import BenchResult, VariantResult
 from argosy.bench.startup import CASES, StartupRequest
 from argosy.cli import cmd_launch
-from argosy.cli.bench_results import (
-    picture_options,
-    refuse_undrawable_pictures,
-    report_results,
-    show_results,
-    write_pictures,
-)
 from argosy.cli.common import WholeLines, open_session
-from argosy.cli.options import GroupedCommand, add_options, json_option, option, quiet_option
-from argosy.cli.output import print_report
-from argosy.cli.parameters import FILE, IMAGE, JOB, NAMED, SITE
+from argosy.cli.options import GroupedCommand, add_options, json_option, option, quiet_option, site_option
+from argosy.cli.output import print_report, write_report
+from argosy.cli.parameters import FILE, IMAGE, JOB, NAMED, PICTURE_FILE
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
+from argosy.core.plots import draw, refuse_without_matplotlib
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import refuse_with_ssh
@@ -56,9 +52,63 @@ QUICK = ((1, 3), (4, 1))
 """Simultaneous starts and repetitions with --quick."""
 
 
+picture_options: Callable[[Any], Any] = add_options(
+    option("--html", type=PICTURE_FILE, metavar="FILE", help="Write plots and table as one HTML page."),
+    option(
+        "--svg", type=PICTURE_FILE, metavar="FILE",
+        help="Write the plot as SVG; further plots get the names FILE-2, FILE-3 …",
+    ),
+)  # fmt: skip
+"""--html and --svg; both need matplotlib."""
+
+
 @click.group(cls=WholeLines)
 def bench() -> None:
     """Measure networks, nodes, settings and start-up times."""
+
+
+def _refuse_undrawable_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
+    """Refuse plots that cannot be drawn before anything is measured, also those of a job that is only submitted."""
+    if html or svg:
+        refuse_without_matplotlib()
+    if (html or svg) and not follow:
+        name = "--html" if html else "--svg"
+        raise UsageError(
+            f"{name} needs --follow: there is no result before the end of the job",
+            hint=f"add --follow, or run after the job: argosy bench compare JOB {name} {quote(str(html or svg))}",
+        )
+
+
+def _show_results(
+    results: Sequence[BenchResult], *, html: Path | None, svg: Path | None, as_json: bool = False
+) -> None:
+    """Print results as a table or as JSON, and write the files that are requested."""
+    from argosy.bench.show import render_table
+
+    _write_pictures(results, html=html, svg=svg)
+    print_report(results, render_table(results), as_json=as_json)
+
+
+def _write_pictures(results: Sequence[BenchResult], *, html: Path | None, svg: Path | None) -> None:
+    """Write the page and the plots of results."""
+    from argosy.bench.show import plots_of, render_html
+
+    if svg:
+        for number, plot in enumerate(plots_of(results), 1):
+            _write_picture(svg if number == 1 else svg.with_stem(f"{svg.stem}-{number}"), draw(plot))
+    if html:
+        _write_picture(html, render_html(results, " ".join(map(quote, ("argosy", *sys.argv[1:])))))
+
+
+def _write_picture(path: Path, text: str) -> None:
+    write_report(path, text)
+    click.echo(f"wrote {path}", err=True)
+
+
+def _read_results(session: Session, *names: str) -> tuple[BenchResult, ...]:
+    from argosy.bench.stored import read_results
+
+    return read_results(session, names)
 
 
 def _launch_command(
@@ -102,14 +152,12 @@ class BenchOptions(msgspec.Struct, frozen=True):
 
 
 def _take_mode(options: dict[str, Any]) -> BenchOptions:
-    """Take the options of the mode out of the options of a command."""
     return BenchOptions(**{name: options.pop(name) for name in BenchOptions.__struct_fields__ if name in options})
 
 
 def _refuse_contradicting(mode: BenchOptions) -> None:
-    """Refuse options of the mode that cannot be used together."""
     cmd_launch.refuse_contradicting_modes(dry_run=mode.dry_run, script=mode.script is not None, as_json=mode.as_json)
-    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
+    _refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
 
 
 Change = Callable[[LaunchRequest], LaunchRequest]
@@ -128,15 +176,14 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
         ctx.exit(cmd_launch.show_plan(plan, mode.script, as_json=mode.as_json))
     if mode.html or mode.svg:
         _refuse_without_job(
-            cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh),
-            in_allocation=mode.in_allocation,
+            cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh), in_allocation=mode.in_allocation
         )
     launched = cmd_launch.start(request, session, mode.ssh)
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.report_submitted(launched, session, follow=mode.follow)
     if (mode.html or mode.svg) and (code == 0 or request.independent_ranks):
-        report_results(session, (launched.job,), html=mode.html, svg=mode.svg)
+        _show_results(_read_results(session, launched.job), html=mode.html, svg=mode.svg)
     if mode.follow and (code == 0 or request.independent_ranks):
         _verify(ctx, launched.job)
     ctx.exit(code)
@@ -183,7 +230,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
     for each in launched:
         code = max(code, cmd_launch.report_submitted(each, session, follow=mode.follow))
     if mode.follow:
-        report_results(session, (launched[0].job,), html=mode.html, svg=mode.svg)
+        _show_results(_read_results(session, launched[0].job), html=mode.html, svg=mode.svg)
     else:
         click.echo(f"see all of them at the end with: argosy bench compare {launched[0].job}", err=True)
     ctx.exit(code)
@@ -196,11 +243,12 @@ def _settings(
     from argosy.bench import settings
 
     mode = _take_mode(options)
-    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow or bool(of))
+    _refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow or bool(of))
     session = open_session(verbose=mode.verbose)
     if of:
         _print_comparison(*settings.report_of(of, session), as_json=mode.as_json)
-        _draw(session, of, mode.html, mode.svg)
+        if mode.html or mode.svg:
+            _write_pictures(_read_results(session, of), html=mode.html, svg=mode.svg)
         return
     if not options["image"]:
         raise UsageError(
@@ -218,15 +266,9 @@ def _settings(
     code = cmd_launch.report_submitted(launched, session, follow=mode.follow) if launched.job else launched.code
     if mode.follow or not launched.job:
         _print_comparison(*settings.read_report(Path(launched.record)), as_json=mode.as_json)
-        _draw(session, launched.job, mode.html, mode.svg)
+        if mode.html or mode.svg:
+            _write_pictures(_read_results(session, launched.job), html=mode.html, svg=mode.svg)
     ctx.exit(code)
-
-
-def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> None:
-    if html or svg:
-        from argosy.bench.stored import read_results
-
-        write_pictures(read_results(session, (job,)), html=html, svg=svg)
 
 
 def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool) -> None:
@@ -243,11 +285,9 @@ def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool
 @click.option("--only", default="", metavar="CASE[,CASE…]", help=f"Cases to measure: {', '.join(CASES)}. Default: all.")
 @click.option("--at-once", default="1,8,64", metavar="N[,N…]", help="Numbers of simultaneous starts. Default: 1,8,64.")
 @click.option(
-    "--times",
-    default=30,
-    metavar="N",
+    "--times", default=30, metavar="N",
     help="Number of starts of each case; fewer for many simultaneous starts. Default: 30.",
-)
+)  # fmt: skip
 @click.option("--quick", is_flag=True, help="Measure a few starts only, one and four at once.")
 @picture_options
 @quiet_option
@@ -261,19 +301,19 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: 
     """
     from argosy.bench.startup import measure_startup, render_table
 
-    refuse_undrawable_pictures(html, svg)
+    _refuse_undrawable_pictures(html, svg)
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _parse_numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _parse_cases(only), batches, 1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
     if html or svg:
         from argosy.bench.stored import startup_result
 
-        write_pictures((startup_result(report),), html=html, svg=svg)
+        _write_pictures((startup_result(report),), html=html, svg=svg)
     print_report(report, render_table(report), as_json=as_json)
 
 
 @bench.command("history")
-@click.option("--site", type=SITE, default="", metavar="NAME", help="List only jobs of this site.")
+@site_option("List only jobs of this site.")
 @json_option
 def history(site: str, *, as_json: bool) -> None:
     """List the network bandwidths that your last jobs measured, newest first, and the best of comparable jobs.
@@ -304,10 +344,9 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
     argosy bench compare 1234 earlier --svg plot.svg
     argosy bench compare 1234 other-site.json --html compare.html
     """
-    from argosy.bench.stored import read_results
-
-    refuse_undrawable_pictures(html, svg)
-    show_results(read_results(open_session(quiet=True), results), html=html, svg=svg, as_json=as_json)
+    _refuse_undrawable_pictures(html, svg)
+    found = _read_results(open_session(quiet=True), *results)
+    _show_results(found, html=html, svg=svg, as_json=as_json)
 
 
 def _parse_numbers(text: str) -> tuple[int, ...]:

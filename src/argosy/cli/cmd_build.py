@@ -17,13 +17,7 @@ from argosy.builder.records import BuildReport, BuildRequest
 from argosy.builder.request import resolve_build_request
 from argosy.cli.common import open_session
 from argosy.cli.compat.cotainr import cotainr_build, is_cotainr
-from argosy.cli.options import (
-    RUN_MODE,
-    GroupedCommand,
-    option,
-    report_options,
-    table_options,
-)
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, report_options, table_options
 from argosy.cli.output import print_report
 from argosy.cli.parameters import NAMED_TEXT
 from argosy.core.errors import UsageError
@@ -61,11 +55,9 @@ class BuildCommand(GroupedCommand):
 @option("-o", "--output", group=IMAGE, type=NAMED_TEXT, default=None, metavar="FILE", help="Image file to write.")
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the steps and their sizes; build nothing.")
 @option(
-    "--on-node",
-    group=NODE,
-    is_flag=True,
+    "--on-node", group=NODE, is_flag=True,
     help="Build on a compute node of --site, and wait for the result. [Slurm: srun]",
-)
+)  # fmt: skip
 @option("--submit", group=NODE, is_flag=True, help="Build in a job of --site, and print its id. [Slurm: sbatch]")
 @table_options(NodeJobOptions)
 @report_options

@@ -47,11 +47,6 @@ def programs_of(tools: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, program in PROGRAMS.items() if not tools or program.tool in tools)
 
 
-def _tool_of(name: str) -> str:
-    """Return the tool of a command; other names stay as they are."""
-    return PROGRAMS[name].tool if name in PROGRAMS else name
-
-
 def known_tools() -> tuple[str, ...]:
     """Return the tools whose commands are answered."""
     return tuple(dict.fromkeys(program.tool for program in PROGRAMS.values()))
@@ -98,11 +93,10 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Install the commands of TOOL into FOLDER; without TOOL, those of all tools."""
     from argosy.cli.compat.tykky_arguments import render_files
 
-    if str(folder) in {*known_tools(), *PROGRAMS} and not folder.is_dir():
-        raise UsageError(
-            f"{folder} is a tool, not a folder",
-            hint=f"give the folder first: argosy compat install ~/.local/bin {_tool_of(str(folder))}",
-        )
+    name = PROGRAMS[str(folder)].tool if str(folder) in PROGRAMS else str(folder)
+    if name in known_tools() and not folder.is_dir():
+        hint = f"give the folder first: argosy compat install ~/.local/bin {name}"
+        raise UsageError(f"{folder} is a tool, not a folder", hint=hint)
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import open_session
-from argosy.cli.options import json_option
+from argosy.cli.options import json_option, site_option
 from argosy.cli.output import print_findings, print_json, wrap_width
-from argosy.cli.parameters import FILE, IMAGE, SITE, NewFile
+from argosy.cli.parameters import FILE, IMAGE, REPORT_FILE
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
@@ -19,13 +19,7 @@ from argosy.recipes.user_config import choose_site, configured_site
 
 
 @click.command()
-@click.option(
-    "--site",
-    type=SITE,
-    default="",
-    metavar="NAME",
-    help="Site profile. Default: configured, else the profile that fits this machine.",
-)
+@site_option("Site profile. Default: configured, else the profile that fits this machine.")
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
@@ -41,9 +35,7 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("image", type=IMAGE)
-@click.option(
-    "--site", type=SITE, default="", metavar="NAME", help="Site profile: a name or a .toml file. Default: configured."
-)
+@site_option("Site profile: a name or a .toml file. Default: configured.")
 @json_option
 @click.pass_context
 def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> None:
@@ -61,7 +53,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[JOB|LOG...]", type=FILE)
-@click.option("--site", type=SITE, default="", metavar="NAME", help="Site profile. Default: the site of the job.")
+@site_option("Site profile. Default: the site of the job.")
 @click.option("--nodes", type=int, default=0, metavar="N", help="Number of nodes, if the logs do not contain it.")
 @json_option
 @click.pass_context
@@ -132,7 +124,7 @@ def _without_accounting(session: Session, log: str, text: str) -> str:
 @click.command()
 @click.argument("job", default="last")
 @click.option(
-    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    "-o", "--output", type=REPORT_FILE, metavar="FILE",
     help="File to write. Default: job-JOB.html, or job-JOB.tar.gz with --bundle.",
 )  # fmt: skip
 @click.option("--bundle", is_flag=True, help="Write an archive for a support ticket: report, script, records, output.")

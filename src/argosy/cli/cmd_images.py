@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from argosy.cli.common import WholeLines, open_session, report_skipped_profiles
-from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
+from argosy.cli.options import force_option, json_option, site_option, verbose_option, work_dir_option
 from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE, COMMAND, IMAGE, NAMED_TEXT, NEW_FILE, SITE
 from argosy.core.errors import CheckFailed, UsageError
@@ -28,34 +28,21 @@ def images() -> None:
 
 
 @images.command("ls")
+@site_option("List the bases, folders and catalog of a site profile instead.")
 @click.option(
-    "--site",
-    type=SITE,
-    default="",
-    metavar="NAME",
-    help="List the bases, folders and catalog of a site profile instead.",
-)
-@click.option(
-    "--has",
-    "wanted",
-    multiple=True,
-    metavar="PACKAGE",
+    "--has", "wanted", multiple=True, metavar="PACKAGE",
     help="List only images that contain PACKAGE, for example torch or 'numpy>=2'; repeatable.",
-)
+)  # fmt: skip
 @click.option(
-    "--check",
-    "target",
-    type=SITE,
-    default="",
-    metavar="SITE",
+    "--check", "target", type=SITE, default="", metavar="SITE",
     help="Show whether each image works at SITE, or why not, as 'argosy check' does.",
-)
+)  # fmt: skip
 @json_option
 def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: bool) -> None:
     """List the images of the catalog: those of your folder or ARGOSY_IMAGES, of the project, and of the site."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, list_catalog, list_dangling
+    from argosy.images.catalog import catalog_folders, list_catalog, list_dangling, list_unreadable
     from argosy.images.describe import (
         describe_catalog_image,
         parse_requirements,
@@ -64,6 +51,8 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
 
     session, asked = open_session(quiet=True), parse_requirements(wanted)
     report_skipped_profiles(session.host)
+    for line in list_unreadable(session):
+        click.echo(line, err=True)
     entries = every = [describe_catalog_image(held, asked) for held in list_catalog(session)]
     if wanted:
         entries = [entry for entry in every if entry.found]
@@ -100,13 +89,7 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
 @images.command("pull")
 @click.argument("image", type=IMAGE)
 @click.argument("name", default=None, required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=NEW_FILE,
-    metavar="FILE",
-    help="Write a file instead of an entry in the catalog.",
-)
+@click.option("-o", "--output", type=NEW_FILE, metavar="FILE", help="Write a file instead of an entry in the catalog.")
 @force_option
 @json_option
 def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> None:
@@ -149,10 +132,7 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
 @click.argument("image", type=IMAGE)
 @click.argument("target", metavar="HOST:PATH")
 @click.option(
-    "--base",
-    default="",
-    metavar="PATH",
-    help="Image file on HOST with the same base. Default: one in the same folder.",
+    "--base", default="", metavar="PATH", help="Image file on HOST with the same base. Default: one in the same folder."
 )
 @force_option
 @work_dir_option
@@ -209,13 +189,9 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
 
 @images.command("gc")
 @click.option(
-    "--older-than",
-    "older",
-    type=AGE,
-    default="30d",
-    metavar="TIME",
+    "--older-than", "older", type=AGE, default="30d", metavar="TIME",
     help="Remove versions that were written TIME ago or earlier, for example 12h or 8w. Default: 30d.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
@@ -236,20 +212,16 @@ def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
         what = f"{each.path}, {render_size(each.bytes)}, {render_age(now - each.changed)} old"
         lines.append(f"kept {what}: {each.kept}" if each.kept else f"{verb} {what}")
     gone = [each for each in found if not each.kept]
-    images_gone = "1 image" if len(gone) == 1 else f"{len(gone)} images"
-    lines.append(f"{verb} {render_size(sum(each.bytes for each in gone))} in {images_gone}")
+    lines.append(f"{verb} {render_size(sum(each.bytes for each in gone))} in {count(len(gone), 'image')}")
     print_report(found, "\n".join(lines), as_json=as_json)
 
 
 @images.command("verify")
 @click.argument("image", type=IMAGE)
 @click.option(
-    "--signed-by",
-    "keys",
-    multiple=True,
-    metavar="KEY",
+    "--signed-by", "keys", multiple=True, metavar="KEY",
     help="Fingerprint of an accepted key; repeatable. Default: any key.",
-)
+)  # fmt: skip
 @json_option
 def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
     """Verify the signatures of IMAGE; the exit code is 7 if it has none or was changed.
@@ -278,12 +250,9 @@ def info(image: str, *, as_json: bool) -> None:
 @images.command("freeze")
 @click.argument("image", type=IMAGE)
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(("lock", "requirements", "explicit")),
-    default="lock",
+    "--format", "form", type=click.Choice(("lock", "requirements", "explicit")), default="lock",
     help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages. Default: lock.",
-)
+)  # fmt: skip
 def freeze(image: str, form: str) -> None:
     """Print the contents of any IMAGE as a lock: packages of conda, pip, dpkg and rpm."""
     from argosy.builder import freeze as freezing

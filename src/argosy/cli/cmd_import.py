@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import open_session
+from argosy.cli.options import site_option
 from argosy.cli.output import print_json
-from argosy.cli.parameters import NAMED, SITE, NewFile
+from argosy.cli.parameters import NAMED, REPORT_FILE
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
@@ -26,14 +27,12 @@ LIST_SITES = "\n'argosy sites ls' lists the names of sites"
 
 @click.command("import")
 @click.argument("script", type=NAMED)
-@click.option(
-    "--site", type=SITE, default="", metavar="NAME", help="Site of the job; settings of its profile are left out."
-)
+@site_option("Site of the job; settings of its profile are left out.")
 @click.option(
     "--name", default="", metavar="NAME", help="Name of the job. Default: the script's --job-name or file name."
 )
 @click.option(
-    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=Path("argosy.toml"), metavar="FILE",
+    "-o", "--output", type=REPORT_FILE, default=Path("argosy.toml"), metavar="FILE",
     help="Project file to add the job to. Default: argosy.toml.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the job's table and change no file.")

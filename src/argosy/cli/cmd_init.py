@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import open_session
-from argosy.cli.parameters import SITE
+from argosy.cli.options import site_option
 from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.user_config import configured_site
@@ -17,13 +17,7 @@ from argosy.sites.load import load_site, sites_here
 
 @click.command("init")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
-@click.option(
-    "--site",
-    type=SITE,
-    default="",
-    metavar="NAME",
-    help="Site of the jobs. Default: the configured site, else this machine's.",
-)
+@site_option("Site of the jobs. Default: the configured site, else this machine's.")
 @click.option(
     "--template", type=click.Choice(TEMPLATE_NAMES), default="ddp", help="Program to begin with. Default: ddp."
 )

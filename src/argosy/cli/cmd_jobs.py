@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +14,7 @@ from argosy.cli.output import (
     fit_table,
     has_screen,
     output_width,
+    print_changes,
     print_json,
     print_report,
     render_differences,
@@ -32,7 +32,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere
-from argosy.jobs.record import read_plan, sort_runs
+from argosy.jobs.record import read_plan_table, sort_runs
 from argosy.jobs.requeue import describe_requeue
 from argosy.jobs.scheduler import advise_without_accounting, list_jobs, watch_list
 from argosy.slurm.queries import JobRow, is_job_id, known_value
@@ -101,7 +101,7 @@ def _watch_jobs(session: Session) -> None:
     every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
     lists = watch_list(session)
     if has_screen():
-        from argosy.cli.live_terminal import show_live, text_lines  # rich, only on a terminal
+        from argosy.cli.terminal import show_live, text_lines  # it imports rich
 
         lines: list[str] = []
 
@@ -113,13 +113,13 @@ def _watch_jobs(session: Session) -> None:
         show_live(lambda _: text_lines([*lines, f"every {every:g} s · q leaves"]), refresh, every)
         click.echo("\n".join(filter(None, lines)))
         return
-    before: list[str] = []
+    print_changes(_watched_lines(lists, every))
+
+
+def _watched_lines(lists: Iterator[tuple[tuple[JobRow, ...], str]], every: float) -> Iterator[list[str]]:
+    """Yield the lines of each list at an interval, until there are no jobs; without the times, which always change."""
     for rows, problem in lists:
-        now = [*_job_lines([replace(row, elapsed="") for row in rows], output_width()), problem]
-        if now != before:
-            click.echo("\n".join(filter(None, [time.strftime("%F %T"), *now])))
-            sys.stdout.flush()
-        before = now
+        yield [*_job_lines([replace(row, elapsed="") for row in rows], output_width()), problem]
         if not rows and not problem:
             return
         time.sleep(every)
@@ -174,9 +174,9 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
     click.echo(render_differences(rows) or "both jobs have the same image, settings and options")
     keys = {key for key, _, _ in rows}
     if {"digest", "image"} <= keys:
-        click.echo(f"packages: argosy images diff {one.plan['image']} {other.plan['image']}")
+        click.echo(f"packages: argosy images diff {one.plan.image} {other.plan.image}")
     elif "digest" in keys:
-        click.echo(f"{one.plan['image']} was rebuilt between the two jobs")
+        click.echo(f"{one.plan.image} was rebuilt between the two jobs")
 
 
 @jobs.command("show")
@@ -191,7 +191,7 @@ def show_job(job: str, *, as_json: bool) -> None:
     session = open_session(quiet=True)
     facts = find_run(session, job)
     if as_json:
-        print_json({**asdict(facts), "plan": read_plan(facts.record)})
+        print_json({**asdict(facts), "plan": read_plan_table(facts.record)})
         return
     for label, text in (*_shown_facts(facts), ("requeued", describe_requeue(session, facts))):
         if known_value(text):

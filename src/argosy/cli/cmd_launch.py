@@ -36,40 +36,27 @@ if TYPE_CHECKING:
 @with_option
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the job script and start nothing.")
 @option(
-    "--script",
-    group=RUN_MODE,
-    type=click.Path(path_type=Path),
-    default=None,
-    metavar="FILE",
+    "--script", group=RUN_MODE, type=click.Path(path_type=Path), default=None, metavar="FILE",
     help="Write the job script to FILE and start nothing.",
-)
+)  # fmt: skip
 @option(
-    "--ssh",
-    group=RUN_MODE,
-    default="",
-    metavar="HOST[:DIR]",
+    "--ssh", group=RUN_MODE, default="", metavar="HOST[:DIR]",
     help="Submit on HOST by ssh, from DIR; HOST does not need Argosy.",
-)
+)  # fmt: skip
 @option("--in-allocation", group=RUN_MODE, is_flag=True, help="Start in the current allocation, not as a new job.")
 @option(
-    "--interactive",
-    group=RUN_MODE,
-    is_flag=True,
+    "--interactive", group=RUN_MODE, is_flag=True,
     help="Allocate the nodes and open a shell in the image on the first one. [Slurm: salloc]",
-)
+)  # fmt: skip
 @option(
-    "--smoke",
-    group=RUN_MODE,
-    is_flag=True,
+    "--smoke", group=RUN_MODE, is_flag=True,
     help="Run a short test: at most 2 nodes for 3 minutes, in the site's partition for short tests.",
-)
+)  # fmt: skip
 @option("--smoke-first", group=RUN_MODE, is_flag=True, help="Run a short test, and the job itself if the test passes.")
 @option(
-    "--follow",
-    group=RUN_MODE,
-    is_flag=True,
+    "--follow", group=RUN_MODE, is_flag=True,
     help="Wait for the job, print its output, and exit with its exit code. [Slurm: sbatch --wait]",
-)
+)  # fmt: skip
 @option("--json", "as_json", group=RUN_MODE, is_flag=True, help="With --dry-run: print the whole plan as JSON.")
 @verbose_option
 @click.pass_context
@@ -107,7 +94,9 @@ def _launch(
         request = extend_launch(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
         plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
-        _note_doubts(plan, session)
+        note_local(session, plan)
+        for line in doubtful_choices(plan.choices):
+            session.reporter.note(line)
         if smoke_first:
             session.reporter.note("this is the job; its smoke run comes first: see it with --smoke --dry-run")
         return show_plan(plan, script, as_json=as_json)
@@ -125,13 +114,6 @@ def _launch(
     if not launched.job:
         return launched.code
     return report_submitted(launched, session, follow=follow)
-
-
-def _note_doubts(plan: LaunchPlan, session: Session) -> None:
-    """Report what a user may overlook in a plan: that it is for this machine, and its doubtful choices."""
-    note_local(session, plan)
-    for line in doubtful_choices(plan.choices):
-        session.reporter.note(line)
 
 
 def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
@@ -160,7 +142,6 @@ def refuse_contradicting_modes(*, dry_run: bool, script: bool, as_json: bool) ->
 
 
 def _refuse_several(**flags: bool) -> None:
-    """Refuse flags that contradict each other."""
     several = [option_name(name) for name, given in flags.items() if given]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")

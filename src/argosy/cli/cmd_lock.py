@@ -28,13 +28,9 @@ from argosy.recipes.project_file import find_project
 @click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @table_options(InstallOptions)
 @option(
-    "-o",
-    "--output",
-    default=LOCK_FILE,
-    type=NEW_FILE,
+    "-o", "--output", default=LOCK_FILE, type=NEW_FILE, metavar="FILE",
     help=f"Lock file to write. Default: {LOCK_FILE}.",
-    metavar="FILE",
-)
+)  # fmt: skip
 @option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
 @option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others; repeatable.")
 @report_options
@@ -72,7 +68,6 @@ def lock(
 
 
 def _render_lock_report(report: LockReport, shown: Path) -> str:
-    """Render the report of a lock: changes, contents, and how to build from it."""
     unchanged = "" if report.first or report.changes else ", unchanged"
     return "\n".join(
         (
@@ -114,7 +109,6 @@ def bundle(
 
 
 def _render_bundle_report(report: BundleReport, shown: Path) -> str:
-    """Render the report of a bundle: contents, size, and how to build from it."""
     return "\n".join(
         (
             *report.notes,

@@ -84,12 +84,9 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 @click.argument("image", type=IMAGE)
 @_run_options
 @option(
-    "--detach",
-    group=RUN_MODE,
-    type=NAMED_TEXT,
-    metavar="NAME",
+    "--detach", group=RUN_MODE, type=NAMED_TEXT, metavar="NAME",
     help="Keep the container when you log out; 'argosy attach NAME' opens a shell in it.",
-)
+)  # fmt: skip
 @click.pass_context
 def shell(ctx: click.Context, /, image: str, detach: str | None, **options: Any) -> None:
     """Open a shell in IMAGE."""

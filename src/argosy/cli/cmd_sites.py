@@ -19,7 +19,7 @@ from argosy.cli.output import (
     render_differences,
     write_report,
 )
-from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE, NewFile
+from argosy.cli.parameters import FILE, IMAGE, PARTITION, PICTURE_FILE, REPORT_FILE, SITE
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.os_errors import reading, translate_os_errors
@@ -58,10 +58,7 @@ def list_sites(*, as_json: bool) -> None:
 
 @sites.command("show")
 @click.argument("name", type=SITE)
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
-    help="Write an HTML page with a picture of a node instead.",
-)  # fmt: skip
+@click.option("--html", type=PICTURE_FILE, metavar="FILE", help="Write an HTML page with a picture of a node instead.")
 @json_option
 def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
     """Show a profile: every value with its reason, source, date, and the line it was read from."""
@@ -98,12 +95,9 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
 )
 @click.option("--on-node", is_flag=True, help="Also examine a compute node, with one short job.")
 @click.option(
-    "--partition",
-    default="",
-    type=PARTITION,
-    metavar="NAME",
+    "--partition", default="", type=PARTITION, metavar="NAME",
     help="Describe the nodes of this partition. Default: Slurm's default partition.",
-)
+)  # fmt: skip
 @click.option("--account", default="", metavar="NAME", help="Account to charge for --on-node.")
 @click.option("--qos", default="", metavar="NAME", help="Quality of service for --on-node.")
 @json_option
@@ -132,10 +126,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 
 @sites.command("picture")
 @click.argument("name", type=SITE)
-@click.option(
-    "-o", "--output", type=NewFile(dir_okay=False, path_type=Path), default=None, metavar="FILE",
-    help="File to write. Default: standard output.",
-)  # fmt: skip
+@click.option("-o", "--output", type=REPORT_FILE, metavar="FILE", help="File to write. Default: standard output.")
 def picture(name: str, output: Path | None) -> None:
     """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
     from argosy.sites.page import draw_site_node
@@ -230,19 +221,9 @@ def schema() -> None:
     "--image", default="", type=IMAGE, metavar="IMAGE", help="Also test this image, preferably one with PyTorch."
 )
 @click.option(
-    "--script",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the job script to FILE and submit nothing.",
+    "--script", type=click.Path(path_type=Path), metavar="FILE", help="Write the job script to FILE and submit nothing."
 )
-@click.option(
-    "--gpus-per-node",
-    "gpus",
-    type=click.IntRange(min=0),
-    default=None,
-    metavar="N",
-    help="GPUs on each node. Default: all.",
-)
+@click.option("--gpus-per-node", "gpus", type=click.IntRange(0), metavar="N", help="GPUs on each node. Default: all.")
 @click.option("--account", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
 @click.option(
     "--partition", default="", type=PARTITION, metavar="NAME", help="Partition. Default: the one for short tests."
@@ -265,13 +246,12 @@ def validate(
     session = open_session()
     given = fill_options({**options, "site": site}, ("site", "account"), session.host.environment)
     name, asked = command.site_here(session, given.pop("site", "")), JobOptions(**given)
-    count = -1 if gpus is None else gpus
     if script is not None:
-        command.write_validation(session, name, script, image=image, options=asked, gpus=count)
+        command.write_validation(session, name, script, image=image, options=asked, gpus=gpus)
         click.echo(f"{script}: submit it with: sbatch {quote(str(script))}", err=True)
         return
     stream = sys.stderr.buffer if as_json else None
-    done = command.validate_site(session, name, image=image, options=asked, gpus=count, stream=stream)
+    done = command.validate_site(session, name, image=image, options=asked, gpus=gpus, stream=stream)
     if as_json:
         print_json({"file": done.file, **asdict(done.result)})
     click.echo(f"add it to the profile: argosy sites merge {quote(done.file)}", err=True)
@@ -280,12 +260,9 @@ def validate(
 @sites.command("merge")
 @click.argument("result", type=FILE)
 @click.option(
-    "--into",
-    default="",
-    type=SITE,
-    metavar="NAME|FILE",
+    "--into", default="", type=SITE, metavar="NAME|FILE",
     help="Profile to write. Default: your own profile of that site.",
-)
+)  # fmt: skip
 @click.option("--accept", is_flag=True, help="Replace values that the run contradicts with those of the run.")
 @json_option
 @click.pass_context

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import time
-
 import click
 
 from argosy.cli.common import open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import has_screen, output_width, print_json, print_report
+from argosy.cli.output import has_screen, output_width, print_changes, print_json, print_report
 from argosy.cli.parameters import JOB
 from argosy.core.errors import Interrupted
 from argosy.jobs.live.probe import JobView
@@ -65,9 +62,10 @@ def top(
 def _watch(watch: JobWatch, every: float) -> None:
     """Refresh the view until the job ends: live on a terminal, else print it again when it changes."""
     if not has_screen():
-        print_changes(watch, every)
+        print_changes(map(view_lines, watch.follow(every)))
         return
-    from argosy.cli.live_terminal import draw_job, show_live  # rich, only on a terminal
+    from argosy.cli.live_view import draw_job  # these import rich
+    from argosy.cli.terminal import show_live
 
     def refresh() -> bool:
         return watch.refresh().kind != ENDED
@@ -76,22 +74,12 @@ def _watch(watch: JobWatch, every: float) -> None:
     _print_view(watch.view)
 
 
-def print_changes(watch: JobWatch, every: float) -> None:
-    """Print each view that differs from the one before, with the time, until the job ends."""
-    before: list[str] = []
-    for view in watch.follow(every):
-        now = _view_lines(view)
-        if now != before:
-            click.echo("\n".join([time.strftime("%F %T"), *now]))
-            sys.stdout.flush()
-        before = now
-
-
 def _print_view(view: JobView) -> None:
-    click.echo("\n".join(_view_lines(view)))
+    click.echo("\n".join(view_lines(view)))
 
 
-def _view_lines(view: JobView) -> list[str]:
+def view_lines(view: JobView) -> list[str]:
+    """Return a view as lines that fit the terminal."""
     from argosy.cli.live_view import plain_lines
 
     width = output_width()

@@ -104,21 +104,17 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build. Default: {DEFAULT_BASE}.")
 @_start_options
 @click.option(
-    "--at",
-    default="",
-    metavar="PATH",
+    "--at", default="", metavar="PATH",
     help="Path of an installation in the container. Default: the path it was made for.",
-)
+)  # fmt: skip
 @table_options(PackageOptions)
 @_before_option
 @_after_option
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FLATTENED)),
+    "--format", "form", type=click.Choice(list(FLATTENED)),
     help="Write one partition (flat), or base and layer (delta). Default: by the base, as argosy build.",
-)
+)  # fmt: skip
 @work_dir_option
 @report_options
 def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],

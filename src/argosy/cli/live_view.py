@@ -1,8 +1,14 @@
-"""Draw the live view of a job: a table on a terminal, and plain lines elsewhere."""
+"""Draw the live view of a job: a table of rich on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from argosy.core.render import render_seconds, render_size
 from argosy.host.gpu_use import GpuUse
@@ -15,6 +21,8 @@ MOST_RANKS = 32
 URGENCY = {RankState.HUNG: 0, RankState.SILENT: 1, RankState.IDLE: 2, RankState.RUNNING: 3, RankState.ENDED: 4}
 """Order of the ranks if the terminal cannot show all."""
 
+STYLES = {RankState.HUNG: "bold red", RankState.SILENT: "yellow", RankState.IDLE: "yellow", RankState.ENDED: "dim"}
+CORES_WIDTH, NARROW = 12, 100
 HEADS = ("RANK", "NODE", "CORES", "CPU", "GPU", "MEMORY", "STATE", "LAST OUTPUT")
 
 
@@ -35,20 +43,20 @@ def render_title(view: JobView, now: float = 0.0) -> str:
     return " · ".join(filter(None, parts))
 
 
-def render_hint(view: JobView) -> str:
+def _render_hint(view: JobView) -> str:
     """Return the command that shows where the ranks hang; empty if none does."""
     hung = any(rank.state is RankState.HUNG for rank in view.ranks)
     return f"see where the ranks hang: argosy top {view.id} --stacks" if hung else ""
 
 
-def render_node(node: NodeView) -> str:
+def _render_node(node: NodeView) -> str:
     """Render the memory and the GPUs of a node in one line."""
     memory = f"{render_size(node.used)} of {render_size(node.memory)} memory"
     gpus = "unknown" if node.gpus is None else " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in node.gpus)
     return f"{node.host}: {node.cpus} CPUs, {memory}, GPU use {gpus}"
 
 
-def rank_cells(rank: RankView) -> tuple[str, ...]:
+def _rank_cells(rank: RankView) -> tuple[str, ...]:
     """Return the cells of a rank for `HEADS`."""
     quiet = f" {render_seconds(rank.quiet)}" if rank.quiet is not None and rank.state in SHOW_QUIET else ""
     return (
@@ -72,7 +80,6 @@ def _render_percent(value: float | None) -> str:
 
 
 def _render_gpus(gpus: Sequence[GpuUse]) -> str:
-    """Render the use of a rank's GPUs, or ``?``."""
     return " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in gpus) or "?"
 
 
@@ -83,7 +90,7 @@ def plain_lines(view: JobView) -> Iterator[str]:
         yield f"  {view.problem}"
     if not view.ranks:
         return
-    rows = [HEADS, *map(rank_cells, choose_ranks(view.ranks, MOST_RANKS))]
+    rows = [HEADS, *map(_rank_cells, choose_ranks(view.ranks, MOST_RANKS))]
     widths = [max(len(row[n]) for row in rows) for n in range(len(HEADS))]
     for row in rows:
         yield ("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))).rstrip()
@@ -91,5 +98,42 @@ def plain_lines(view: JobView) -> Iterator[str]:
         yield f"  … {len(view.ranks) - MOST_RANKS} more ranks; --json shows all"
     if view.last_line and not any(rank.last_line for rank in view.ranks):
         yield f"  output: {view.last_line}"
-    if hint := render_hint(view):
+    if hint := _render_hint(view):
         yield f"  -> {hint}"
+
+
+def draw_job(view: JobView, console: Console, every: float) -> RenderableType:
+    """Draw a job for the size of a terminal."""
+    title = Text(render_title(view, time.time()), style="bold", overflow="ellipsis", no_wrap=True)
+    keys = Text(f"every {every:g} s · q leaves, the job continues", style="dim", no_wrap=True)
+    hints = [Text(f"-> {text}", no_wrap=True) for text in filter(None, (_render_hint(view),))]
+    problem = [Text(view.problem, style="bold red", overflow="ellipsis", no_wrap=True)] if view.problem else []
+    room = console.height - 4 - len(problem) - len(hints)
+    nodes = [Text(_render_node(node), style="dim", overflow="ellipsis", no_wrap=True) for node in view.nodes]
+    nodes = nodes[: max(0, room // 3)] if len(nodes) + len(view.ranks) > room else nodes
+    ranks = choose_ranks(view.ranks, max(1, room - len(nodes)))
+    hidden = len(view.ranks) - len(ranks)
+    more = [Text(f"… {hidden} more ranks; --json shows all", style="dim")] if hidden else []
+    own = any(rank.last_line for rank in view.ranks)
+    last = [Text(f"output: {view.last_line}", overflow="ellipsis", no_wrap=True)] if view.last_line and not own else []
+    table = [_draw_ranks(ranks, console.width)] if ranks else []
+    return Group(title, *problem, *nodes, *table, *more, *last, *hints, keys)
+
+
+def _draw_ranks(ranks: Sequence[RankView], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+    shown = [n for n, head in enumerate(HEADS) if head != "CORES" or width >= NARROW]
+    for n in shown:
+        last = n == len(HEADS) - 1
+        table.add_column(
+            HEADS[n],
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if last else None,
+            max_width=CORES_WIDTH if HEADS[n] == "CORES" else None,
+            justify="right" if HEADS[n] in {"RANK", "CPU", "MEMORY"} else "left",
+        )
+    for rank in ranks:
+        cells = _rank_cells(rank)
+        table.add_row(*(escape(cells[n]) for n in shown), style=STYLES.get(rank.state, ""))
+    return table

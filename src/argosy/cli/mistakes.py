@@ -20,8 +20,8 @@ from argosy.cli.hints import (
     OPTION_HINTS,
     SAME_MEANING,
 )
-from argosy.core.errors import UsageError
-from argosy.core.os_errors import ELSEWHERE
+from argosy.core.errors import ArgosyError, DiskFull, UsageError
+from argosy.core.os_errors import ELSEWHERE, is_on_same_disk
 from argosy.core.suggest import suggest_word
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import PROJECT_FILE, option_names
@@ -84,6 +84,17 @@ def with_own_options(hint: str, arguments: Sequence[str]) -> str:
     return hint.replace(ELSEWHERE, f"{', '.join(first)} or {last}" if first else last)
 
 
+def advise_on_cache(error: DiskFull) -> str:
+    """Return what to append to the hint of a full disk if the cache is on it; else an empty text."""
+    from argosy.cli.common import open_session
+
+    with suppress(ArgosyError, OSError):
+        cache = open_session(quiet=True).paths.cache
+        if is_on_same_disk(cache, Path(error.folder)):
+            return f"; argosy cache gc removes unused files of the cache {cache}, which is on this disk"
+    return ""
+
+
 def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:
     """Return the error for a command line that click cannot parse.
 
@@ -142,11 +153,15 @@ def _hint_for_value(error: click.BadParameter, name: str) -> str:
 
 def _nearest_choice(error: click.BadParameter) -> str:
     """Return the choice that the user probably meant; empty if the parameter has no choices or none is similar."""
-    choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
+    choices = _choices_of(error.param)
     match = re.match(r"'(.*)' is not one of", error.message)
     given = match[1] if match else ""
     known = CHOICE_HINTS.get(given, "")
     return known if known in choices else suggest_word(given, map(str, choices))
+
+
+def _choices_of(parameter: click.Parameter | None) -> Sequence[str]:
+    return parameter.type.choices if parameter and isinstance(parameter.type, click.Choice) else ()
 
 
 def _find_context(arguments: Sequence[str]) -> click.Context:
@@ -200,7 +215,9 @@ def _known_answer(name: str, path: str, arguments: Sequence[str]) -> str:
     """Return the hint for an option of another tool or command; empty if it is unknown."""
     if path == "argosy config set" and name[2:].replace("-", "_") in KEYS:
         return f"write: {path} {name[2:].replace('-', '_')} VALUE"
-    answer = COMMAND_OPTION_HINTS.get(path, {}).get(name) or _answer_option(name, arguments)
+    if name in {"--gres", "-G"}:
+        return _answer_gres(_value_of(name, arguments))
+    answer = COMMAND_OPTION_HINTS.get(path, {}).get(name) or OPTION_HINTS.get(name.replace("_", "-"), "")
     if not answer and path in {"argosy run", "argosy shell"} and name in option_names(LAUNCH):
         return f"argosy launch has this option: argosy launch IMAGE {name} … -- COMMAND"
     return answer
@@ -238,15 +255,9 @@ def _value_of(name: str, arguments: Sequence[str]) -> str:
 def _example(context: click.Context, option: click.Option | None, name: str, value: str = "") -> str:
     """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
 
-    Parameters
-    ----------
-    option, name
-        An option to show, and its name.
-    value
-        Its value as typed; shown if it is one of several that the option accepts.
+    It shows the option of this name if there is one, with its value as typed if that is one of its choices.
     """
-    choices = option.type.choices if option and isinstance(option.type, click.Choice) else ()
-    chosen = value if value in choices else ""
+    chosen = value if value in _choices_of(option) else ""
     arguments = [each for each in context.command.params if isinstance(each, click.Argument)]
     names = [_parameter_name(each) for each in arguments if each.required and each.name != "command"]
     value = "" if option is None or option.is_flag else f" {chosen or option.metavar or name.strip('-').upper()}"
@@ -270,7 +281,7 @@ def _explain_missing(error: click.MissingParameter, context: click.Context) -> U
     key, equals, value = str(context.params.get("key") or "").partition("=")
     if path == "argosy config set" and equals:
         return UsageError(f"{path}: key and value are two arguments", hint=f"write: {path} {key} {value or 'VALUE'}")
-    choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
+    choices = _choices_of(error.param)
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
     usage = _example(context, error.param if isinstance(error.param, click.Option) else None, name)
     if path == "argosy launch" and (jobs := _project_jobs()):
@@ -326,27 +337,6 @@ def _hint_for_command(name: str, path: str, known: Sequence[str]) -> str:
         return f"did you mean 'argosy {name}'?"
     near = suggest_word(name, known)
     return f"did you mean '{path} {near}'?" if near else ""
-
-
-def _answer_option(name: str, arguments: Sequence[str]) -> str:
-    """Return the hint for an option of another tool; empty if it is unknown.
-
-    Parameters
-    ----------
-    arguments
-        The command line: the hint for ``--gres`` repeats its value.
-    """
-    if name in {"--gres", "-G"}:
-        return _answer_gres(_value(name, arguments))
-    return OPTION_HINTS.get(name.replace("_", "-"), "")
-
-
-def _value(name: str, arguments: Sequence[str]) -> str:
-    for at, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option == name:
-            return value if equals else next(iter(arguments[at + 1 : at + 2]), "")
-    return ""
 
 
 def _answer_gres(value: str) -> str:

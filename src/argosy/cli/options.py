@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from argosy.cli.parameters import NAMED, text_type
+from argosy.cli.parameters import NAMED, SITE, text_type
 from argosy.core.errors import UsageError
 from argosy.recipes.option_row import CONTAINER, GROUPS, Row, is_list, option_name, rows, types
 
@@ -134,7 +134,6 @@ def _option(name: str, row: Row, kind: Any) -> Callable[[Decorated], Decorated]:
 
 
 def _form(name: str, row: Row, kind: Any) -> dict[str, Any]:
-    """Return the arguments of click's option for a type."""
     if kind is bool:
         return {"is_flag": True}
     if row.bare:
@@ -153,24 +152,22 @@ def option(*names: str, group: str = GENERAL, **form: Any) -> Callable[[Decorate
     return click.option(*names, cls=GroupedOption, group=group, **form)
 
 
+def site_option(text: str) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds ``--site``, with this help."""
+    return click.option("--site", type=SITE, default="", metavar="NAME", help=text)
+
+
 with_option = option(
-    "--with",
-    "packages",
-    group=CONTAINER,
-    multiple=True,
-    metavar="PKG",
+    "--with", "packages", group=CONTAINER, multiple=True, metavar="PKG",
     help="Add a Python package for this start; repeatable. Packages of the image keep their versions. [uv: --with]",
-)
+)  # fmt: skip
 json_option = option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 verbose_option = option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")
 quiet_option = option("-q", "--quiet", is_flag=True, help="Print only errors.")
 force_option = option("--force", is_flag=True, help="Replace the output if it exists.")
 work_dir_option = option(
-    "--work-dir",
-    default="",
-    type=text_type("", "DIR"),
-    metavar="DIR",
+    "--work-dir", default="", type=text_type("", "DIR"), metavar="DIR",
     help="Folder for temporary files. Default: TMPDIR or the cache.",
-)
+)  # fmt: skip
 report_options = add_options(json_option, verbose_option, quiet_option)
 """Options of the commands that work for a while and report at the end."""

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -150,6 +151,16 @@ def write_report(path: Path, text: str) -> None:
 def has_screen() -> bool:
     """Return whether standard output is a terminal on which a live view can be drawn."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def print_changes(views: Iterable[Sequence[str]]) -> None:
+    """Print the lines of each view that differs from the one before, below the time."""
+    before: Sequence[str] = ()
+    for lines in views:
+        if lines != before:
+            click.echo("\n".join(filter(None, [time.strftime("%F %T"), *lines])))
+            sys.stdout.flush()
+        before = lines
 
 
 def use_colour() -> bool:

@@ -89,6 +89,8 @@ KEY, FILE, FOLDER = Completed("key"), Completed("file"), Completed("folder")
 COMMAND = ProgramArgument("file")
 NAMED = NamedPath(path_type=Path)
 NEW_FILE = NewFile(path_type=Path)
+REPORT_FILE = NewFile(dir_okay=False, path_type=Path)
+PICTURE_FILE = click.Path(dir_okay=False, path_type=Path)
 NAMED_TEXT = NamedPath(readable=False)
 """A path as it was written: it may also be the reference of an image."""
 

@@ -1,14 +1,28 @@
-"""Progress on a terminal: one animated line per step. Imported only if standard error is a terminal."""
+"""Draw on a terminal with rich: the progress of steps, or a live view. Imported only if there is a terminal."""
 
 from __future__ import annotations
 
-from rich.console import Console
+import contextlib
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
+from rich.text import Text
 
 from argosy.core.render import escape_controls
 from argosy.core.session import Step
+
+FRAMES_PER_SECOND = 2
+QUIT = b"qQ"
 
 
 class TerminalReporter:
@@ -60,3 +74,75 @@ class TerminalReporter:
         if self._moving is not None:
             self._moving.stop()
             self._moving = None
+
+
+def show_live(draw: Callable[[Console], RenderableType], refresh: Callable[[], bool], every: float) -> bool:
+    """Draw on the whole terminal, and refresh at an interval, until `refresh` returns False or the user presses q.
+
+    Parameters
+    ----------
+    draw
+        Returns the present picture; called several times per second, so that a resized terminal is filled again.
+    refresh
+        Gets new values; returns False at the end.
+    every
+        Seconds between two calls of `refresh`.
+
+    Returns
+    -------
+    bool
+        Whether the end was reached; False if the user left.
+    """
+    console = Console(highlight=False)
+    with (
+        _raw_keys() as keys,
+        Live(
+            get_renderable=lambda: draw(console),
+            console=console,
+            screen=True,
+            refresh_per_second=FRAMES_PER_SECOND,
+            redirect_stderr=False,
+            redirect_stdout=False,
+        ),
+    ):
+        while True:
+            asked = time.monotonic()
+            if not refresh():
+                return True
+            if _quits(keys, asked + every):
+                return False
+
+
+def _quits(keys: int, until: float) -> bool:
+    """Wait until a time, and return whether the user pressed q before; `keys` is -1 without a keyboard."""
+    while (left := until - time.monotonic()) > 0:
+        ready = select.select([keys] if keys >= 0 else [], [], [], left)[0]
+        if not ready:
+            return False
+        pressed = os.read(keys, 64)
+        if not pressed:  # the terminal was closed
+            keys = -1
+        if any(key in QUIT for key in pressed):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _raw_keys() -> Iterator[int]:
+    """Read single keys from the terminal without showing them; its settings are restored at the end."""
+    if not sys.stdin.isatty():
+        yield -1
+        return
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    try:
+        tty.setcbreak(keys)
+        yield keys
+    finally:
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
+def text_lines(lines: Sequence[str]) -> RenderableType:
+    """Return lines of plain text; the last line is a hint."""
+    *shown, hint = lines
+    return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in shown), Text(hint, style="dim"))

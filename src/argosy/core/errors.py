@@ -99,6 +99,20 @@ class CheckFailed(ArgosyError):
     code = 7
 
 
+class DiskFull(CheckFailed):
+    """No space is left below a folder.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    """
+
+    def __init__(self, what: str, *, evidence: str, hint: str, folder: str) -> None:
+        super().__init__(what, evidence=evidence, hint=hint)
+        self.folder = folder
+
+
 class NoVersions(CheckFailed):
     """No set of package versions satisfies all requirements."""
 

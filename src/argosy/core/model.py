@@ -137,11 +137,6 @@ LABELS: Mapping[str, str] = {
 """Texts that users see instead of keys."""
 
 
-def choice_label(key: str) -> str:
-    """Return the text that users see for the key of a choice."""
-    return LABELS.get(key, key)
-
-
 class Mark(StrEnum):
     """Marks a choice that readers of a plan must see.
 
@@ -176,7 +171,7 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """The text that users see for the key."""
-        return choice_label(self.key)
+        return LABELS.get(self.key, self.key)
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -270,6 +265,8 @@ class Image(msgspec.Struct, frozen=True):
     """How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``."""
     reference: str = ""
     """How the user named an image whose file is in the cache, for example an archive; empty for other images."""
+    sources: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
+    """Name and sha256 of each environment file that it was built from."""
 
     @property
     def shown(self) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, DiskFull, UsageError
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 
@@ -56,6 +56,29 @@ def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[No
         raise explain_os_error(error, folder, elsewhere) from error
 
 
+@contextlib.contextmanager
+def naming_option(folder: Path, option: str) -> Iterator[None]:
+    """Replace the usual options in the hint of an error whose evidence is below a folder.
+
+    Parameters
+    ----------
+    option
+        The option that chooses this folder.
+    """
+    try:
+        yield
+    except ArgosyError as error:
+        if str(folder) in error.evidence:
+            error.hint = error.hint.replace(ELSEWHERE, option)
+        raise
+
+
+def is_on_same_disk(one: Path, other: Path) -> bool:
+    """Return whether two folders, or the nearest ones above them that exist, are on one file system."""
+    existing = (next(each for each in (path, *path.parents) if each.exists()) for path in (one, other))
+    return len({each.stat().st_dev for each in existing}) == 1
+
+
 def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -> ArgosyError:
     """Return the error to show to the user for an `OSError`."""
     error = _first_of(error)
@@ -65,10 +88,11 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
     if error.errno in NOT_THERE | NOT_ALLOWED and _BESIDE.fullmatch(name.name):
         return _folder_error(name.parent, error.strerror or "")
     if error.errno in FULL:
-        return CheckFailed(
+        return DiskFull(
             "no space left on device" if error.errno == errno.ENOSPC else "disk quota exceeded",
             evidence=f"while writing {name} ({_free(folder)})",
             hint=f"free some space or files, or choose another folder with {elsewhere}",
+            folder=str(folder.absolute()),
         )
     if error.errno in NOT_ALLOWED:
         hint = f"choose a folder that you may write to with {elsewhere}"

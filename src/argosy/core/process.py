@@ -42,8 +42,8 @@ FULL_DISK = (
     "os error 122",
 )
 FULL_DISK_HINT = (
-    "free some space or files (df -h, df -i and quota -s show usage), or choose another folder with --work-dir, "
-    "--output or ARGOSY_CACHE"
+    "free some space or files (df -h, df -i and quota -s show usage; argosy cache gc removes unused files of the "
+    "cache), or choose another folder with --work-dir, --output or ARGOSY_CACHE"
 )
 LIMITS = {
     128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more memory, "
@@ -91,6 +91,8 @@ class Command(msgspec.Struct, frozen=True):
     For programs that only transfer data: the kernel counts all bytes that the program itself reads and writes, also
     those of the network.
     """
+    umask: int = -1
+    """The umask of the program; -1 means the caller's."""
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -283,6 +285,7 @@ class RealRunner:
             stdout=subprocess.PIPE if capture else None,
             stderr=stderr,
             process_group=0 if capture else None,
+            umask=command.umask,
         )
 
 

@@ -6,6 +6,7 @@ a launch needs sixty records. A struct costs a thirtieth of that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +30,7 @@ def to_plain(value: object) -> object:
     match value:
         case msgspec.Struct():
             return asdict(value)
-        case dict():
+        case Mapping():
             return {key: to_plain(each) for key, each in value.items()}
         case tuple() | list():
             return type(value)(to_plain(each) for each in value)

@@ -126,6 +126,22 @@ def let_read_tree(path: Path, readers: int) -> None:
         let_read(each, readers)
 
 
+def give_to_group(path: Path, group: int) -> None:
+    """Give a file or a tree to a group; a hard link to a file of another group becomes a copy, which has this group."""
+    import shutil  # noqa: PLC0415 - see process.find_program
+
+    for each in _walk(path):
+        with contextlib.suppress(OSError):  # this user is not a member of the group, or the disk is full
+            status = each.lstat()
+            if status.st_gid == group:
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                copy = each.with_name(f".{each.name}.copy")
+                shutil.copy2(each, copy)
+                copy.replace(each)
+            os.chown(each, -1, group, follow_symlinks=False)
+
+
 def _walk(path: Path) -> Iterator[Path]:
     yield path
     for folder, folders, files in os.walk(path):

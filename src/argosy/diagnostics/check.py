@@ -26,7 +26,7 @@ from argosy.core.shell import in_double_quotes, quote, read_function
 from argosy.host.architectures import go_arch
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry
-from argosy.images.find import open_reference
+from argosy.images.find import open_ready, open_reference
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
@@ -41,7 +41,7 @@ from argosy.images.libraries import (
     describe_unfit_mpi,
     family_of_name,
 )
-from argosy.images.open import OpenedImage, open_image
+from argosy.images.open import OpenedImage
 from argosy.images.part_digest import describe_part
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
@@ -68,7 +68,6 @@ class Contents(msgspec.Struct, frozen=True):
 
     glibc: str = ""
     """Version of glibc; empty if the image has another C library."""
-    python: str = ""
     torch: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch."""
     mpi: str = ""
@@ -98,7 +97,6 @@ def parse_contents(text: str) -> Contents | None:
         torch = {}
     return Contents(
         glibc=found.get("glibc", ""),
-        python=found.get("python", ""),
         torch=torch if isinstance(torch, dict) else {},
         mpi=found.get("mpi", "") or found.get("mpilib", ""),
         libfabric=found.get("libfabric", ""),
@@ -123,19 +121,9 @@ def _program() -> str:
 
 
 def _inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents | None:
-    """Return the contents of an image.
+    """Return the contents of an image; for an image file, the answer is cached until the file changes.
 
-    The answer for an image file is cached until the file changes.
-
-    Parameters
-    ----------
-    unpack
-        Whether the image may be unpacked into the cache, if the runtime needs that.
-
-    Raises
-    ------
-    ArgosyError
-        If this machine cannot start the image, or only after it was unpacked and `unpack` is false.
+    It fails if this machine cannot start the image, or could only after it unpacked it and `unpack` is false.
     """
     memo = None
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
@@ -145,7 +133,6 @@ def _inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents 
 
 
 def _start(image: Image, session: Session, *, unpack: bool) -> str:
-    """Start the image, and return its report."""
     request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and not unpack and not all(Path(tree).exists() for tree in plan.entry.trees):
@@ -345,13 +332,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
 
 
 def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:
-    """Check an opened image.
-
-    Parameters
-    ----------
-    unpack
-        Whether an image may be unpacked into the cache to start it, which takes minutes.
-    """
+    """Check an opened image; without `unpack`, it is not started if that needs minutes for unpacking."""
     image = opened.image
     contents, why = None, ""
     try:
@@ -363,7 +344,6 @@ def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: 
 
 
 def _check_signature(opened: OpenedImage, site: Site, session: Session) -> tuple[Finding, ...]:
-    """Check the signature of an image, if the site requires one."""
     if not site.images.signed_by:
         return ()
     path, programs = opened.image.path, session.host.programs
@@ -396,7 +376,7 @@ def check_entries(entries: Sequence[CatalogEntry], site: str, session: Session) 
     checked: list[CatalogEntry] = []
     for entry in entries:
         try:
-            findings = _check_opened(open_image(Path(entry.path)), profile, session, unpack=False)
+            findings = _check_opened(open_ready(Path(entry.path), session), profile, session, unpack=False)
         except ArgosyError as error:
             checked.append(replace(entry, works="no", reason=error.what))
             continue

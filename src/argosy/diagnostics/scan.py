@@ -122,13 +122,7 @@ def parse_report(report: dict[str, Any], image: str, lock: Lock) -> Scan:
 def render_scan(scan: Scan) -> list[tuple[str, ...]]:
     """Render the vulnerabilities as rows of a table: package, version, number and fix."""
     rows = [
-        (
-            each.package,
-            each.version,
-            each.id,
-            ", ".join(each.aliases),
-            ", ".join(each.fixed) or "-",
-        )
+        (each.package, each.version, each.id, ", ".join(each.aliases), ", ".join(each.fixed) or "-")
         for each in scan.found
     ]
     return [("package", "version", "vulnerability", "also", "fixed in"), *rows] if rows else []

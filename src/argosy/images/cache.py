@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -49,6 +49,21 @@ WORK = "work"
 
 BLOCK_BYTES = 512
 
+REASONS = {
+    "used": "in use by running commands",
+    "named": "named by scripts of jobs launched in the last 30 days",
+    "foreign": "of other users",
+}
+"""Kinds of reasons to keep an entry."""
+
+MayRun = Callable[[Path, float], bool]
+"""Returns whether the job of a script that was written at a time, in seconds since 1970, may still wait or run."""
+
+
+def always(_script: Path, _written: float) -> bool:
+    """Take each job for one that may wait or run."""
+    return True
+
 
 class CacheEntry(msgspec.Struct, frozen=True):
     """A part of the cache that is removed as a whole."""
@@ -62,12 +77,14 @@ class CacheEntry(msgspec.Struct, frozen=True):
     """Time of the last use, in seconds since 1970."""
     kept: str = ""
     """Why it cannot be removed now. Empty if it can."""
+    reason: str = ""
+    """The kind of this reason: a key of `REASONS`."""
 
 
-def list_entries(session: Session) -> tuple[CacheEntry, ...]:
+def list_entries(session: Session, may_run: MayRun = always) -> tuple[CacheEntry, ...]:
     """Return all entries of the cache, by kind, the largest first."""
     cache = session.paths.cache
-    used, scripts = read_pins(cache), list(_job_scripts(session))
+    used, scripts = read_pins(cache), list(_job_scripts(session, may_run))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
     return tuple(sorted(found, key=lambda each: (list(KINDS).index(each.kind), -each.bytes)))
 
@@ -90,17 +107,21 @@ def _entry(
     cache: Path, kind: str, path: Path, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]
 ) -> CacheEntry:
     name = str(path.relative_to(cache))
-    kept = _why_kept(cache, name, used, scripts if kind != NOTES else ())
+    reason, kept = _why_kept(cache, name, used, scripts if kind != NOTES else ())
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         if is_foreign(path):
-            kept = f"belongs to another user (uid {status.st_uid})"
-        return CacheEntry(name, kind, disk_bytes(path), status.st_mtime, kept)
-    return CacheEntry(name, kind, 0, 0.0, kept)
+            reason, kept = "foreign", f"belongs to another user (uid {status.st_uid})"
+        return CacheEntry(name, kind, disk_bytes(path), status.st_mtime, kept, reason)
+    return CacheEntry(name, kind, 0, 0.0, kept, reason)
 
 
-def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]) -> str:
+def _why_kept(
+    cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]
+) -> tuple[str, str]:
     """Return why an entry cannot be removed: a running process uses it, or a job script names it; empty if it can.
+
+    The first text is a key of `REASONS`, the second one names the process or the script.
 
     Parameters
     ----------
@@ -109,16 +130,18 @@ def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterab
     """
     owner = used.get(name) or (None if name.startswith("trees/") else used.get(BUILD))
     if owner:
-        return f"in use by {owner}"
+        return "used", f"in use by {owner}"
     path = str(cache / name)
-    return next((f"named by {script}" for script, text, _ in scripts if path in text), "")
+    return next((("named", f"named by {script}") for script, text, _ in scripts if path in text), ("", ""))
 
 
-def _job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
-    """Yield path, text and modification time of all job scripts: they may run, or be submitted again without Argosy."""
+def _job_scripts(session: Session, may_run: MayRun = always) -> Iterator[tuple[str, str, float]]:
+    """Yield path, text and modification time of the scripts of jobs that may wait or run."""
     for script in sorted((session.paths.runs).glob("*/*.sh")):
         with contextlib.suppress(OSError):
-            yield str(script), script.read_text(errors="replace", encoding="utf-8"), script.stat().st_mtime
+            written = script.stat().st_mtime
+            if may_run(script, written):
+                yield str(script), script.read_text(errors="replace", encoding="utf-8"), written
 
 
 def disk_bytes(path: Path) -> int:
@@ -151,7 +174,25 @@ def choose_garbage(entries: Collection[CacheEntry], since: float, keep: int) -> 
     return tuple(gone)
 
 
-def collect(session: Session, since: float, keep: int = -1, *, dry: bool = False) -> tuple[CacheEntry, ...]:
+class Collected(msgspec.Struct, frozen=True):
+    """The result of a collection."""
+
+    removed: tuple[CacheEntry, ...]
+    held: tuple[CacheEntry, ...] = ()
+    """Entries that the limits select, but that must stay."""
+
+
+def _choose_held(
+    entries: Collection[CacheEntry], gone: Collection[CacheEntry], since: float, keep: int
+) -> tuple[CacheEntry, ...]:
+    """Choose the entries that stay only because they must: unused since the limit, or all if the rest is too large."""
+    left = sum(each.bytes for each in entries) - sum(each.bytes for each in gone)
+    return tuple(each for each in entries if each.kept and (each.used < since or 0 <= keep < left))
+
+
+def collect(
+    session: Session, since: float, keep: int = -1, *, may_run: MayRun = always, dry: bool = False
+) -> Collected:
     """Remove unused entries, also while jobs and builds run, and what killed processes left; return the entries.
 
     Parameters
@@ -160,6 +201,8 @@ def collect(session: Session, since: float, keep: int = -1, *, dry: bool = False
         Entries that were not used since this time are removed, in seconds since 1970.
     keep
         Then the least recently used entries are removed until at most so many bytes remain; -1 for no limit.
+    may_run
+        Entries stay if the script of a job names them for which this is true.
     dry
         Whether to return the entries without removing them.
 
@@ -168,30 +211,31 @@ def collect(session: Session, since: float, keep: int = -1, *, dry: bool = False
     CheckFailed
         If the cache cannot be written.
     """
-    cache = session.paths.cache
-    chosen = choose_garbage(list_entries(session), since, keep)
+    cache, entries = session.paths.cache, list_entries(session, may_run)
+    chosen = choose_garbage(entries, since, keep)
+    held = _choose_held(entries, chosen, since, keep)
     if dry:
-        return chosen
+        return Collected(chosen, held)
     _sweep_killed(session)
     if not chosen:
-        return chosen
+        return Collected(chosen, held)
     with (
         work_folder(cache / WORK) as trash,  # emptied after the lock is released
         translate_os_errors(cache),
         hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
         # Processes that started after the listing have pinned their entries; later ones wait for the lock.
-        used, scripts = read_pins(cache), list(_job_scripts(session))
+        used, scripts = read_pins(cache), list(_job_scripts(session, may_run))
         chosen = tuple(
             each
             for each in chosen
-            if not _why_kept(cache, each.name, used, scripts if each.kind != NOTES else ())
+            if not any(_why_kept(cache, each.name, used, scripts if each.kind != NOTES else ()))
             and not is_foreign_link((cache / each.name).parent)
         )
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):
                 (cache / each.name).rename(trash / str(number))
-    return chosen
+    return Collected(chosen, held)
 
 
 def _sweep_killed(session: Session) -> None:

@@ -189,6 +189,23 @@ def _name_files(folder: Path, list_files: Callable[[Path], list[Path]]) -> list[
     return [*found, *((CatalogName(below.name, path.stem), path) for below in inner for path in list_files(below))]
 
 
+def list_unreadable(session: Session) -> list[str]:
+    """Return a line for each folder of the catalog that exists but cannot be read: its images are not listed."""
+    return [line for folder in catalog_folders(session) for line in _why_unreadable(folder, depth=1)]
+
+
+def _why_unreadable(folder: Path, depth: int) -> Iterator[str]:
+    try:
+        inner = [path for path in folder.iterdir() if NAME.match(path.name) and path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield f"cannot read {folder}: {error.strerror}"
+        return
+    for path in inner if depth else ():
+        yield from _why_unreadable(path, depth - 1)
+
+
 def list_dangling(session: Session) -> list[CatalogImage]:
     """Return the aliases in the catalog whose image was removed."""
     found = (each for folder in catalog_folders(session) for each in _name_files(folder, _named_files))

@@ -6,14 +6,17 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import suggest_file
+from argosy.core.os_errors import naming_option, suggest_file
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shared_folders import is_shared, share_new
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
+from argosy.images.architecture import with_architecture
 from argosy.images.catalog import (
     IMAGE_SUFFIXES,
+    IMAGES,
     catalog_folders,
     find_dangling,
     find_in_catalog,
@@ -70,7 +73,7 @@ def fetch_or_find_image(reference: str, session: Session) -> Path:
 
 
 def open_reference(reference: str, session: Session) -> OpenedImage:
-    """Open the image that an argument names, found as `fetch_or_find_image` does; also tell squashfs files of Argosy.
+    """Open the image that an argument names, found as `fetch_or_find_image` does; see `open_ready`.
 
     Raises
     ------
@@ -78,10 +81,16 @@ def open_reference(reference: str, session: Session) -> OpenedImage:
         As raised by `fetch_or_find_image` and `open_image`.
     """
     path = fetch_or_find_image(reference, session)
-    opened = inspect_squashfs(open_image(path), session)
+    opened = open_ready(path, session)
     if not path.is_relative_to(session.paths.cache):
         return opened
     return replace(opened, image=replace(opened.image, reference=reference))
+
+
+def open_ready(path: Path, session: Session) -> OpenedImage:
+    """Open an image file or folder as `open_image` does; also tell squashfs files of Argosy, and the architecture."""
+    opened = inspect_squashfs(open_image(path), session)
+    return replace(opened, image=with_architecture(opened.image))
 
 
 def open_version(reference: str, session: Session) -> OpenedImage:
@@ -212,11 +221,18 @@ def pull_image(
         refuse_suffix(output, OutputFormat.SQSH if squashfs else OutputFormat.SIF)
     path = wanted if output else with_image_suffix(wanted, source.suffix)
     open_image(source)
-    with editing(path, waiting=session.waiting), atomic_file(path, force=force) as beside:
-        if source.is_relative_to(session.paths.cache):
+    option = "--output" if output else IMAGES
+    with (
+        naming_option(path.parent, option),
+        editing(path, waiting=session.waiting),
+        atomic_file(path, force=force) as beside,
+    ):
+        # A shared folder may be that of another group, and a hard link would have the group of the cache.
+        if source.is_relative_to(session.paths.cache) and not is_shared(path.parent):
             link_or_copy(source.resolve(), beside)
         else:
             shutil.copyfile(source, beside)
+            share_new(beside)
         size = beside.stat().st_size
     for file in replaced:
         if file != path:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.host.architectures import go_arch
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
@@ -64,12 +68,22 @@ def open_image(path: Path) -> OpenedImage:
     if found.kind == Kind.ROOT_DIRECTORY:
         return _open_tree(path)
     if found.kind == Kind.UNREADABLE:
-        raise ImageError(f"cannot open {path}: it is {found.description}", hint="ask its owner for read permission")
+        raise ImageError(f"cannot open {path}: it is {found.description}", hint=_advise_on_reading(path))
     raise ImageError(
         f"{path} is not an image that can be run",
         evidence=f"it is {found.description}",
         hint=NOT_IMAGES.get(path.suffix, "pass a SIF file, a squashfs file or an unpacked root file system"),
     )
+
+
+def _advise_on_reading(path: Path) -> str:
+    """Return the hint for an image without read permission."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        if status.st_uid == os.geteuid():
+            bits = "rx" if stat.S_ISDIR(status.st_mode) else "r"
+            return f"you own it: chmod u+{bits} {quote(str(path))}"
+    return "ask its owner for read permission"
 
 
 def _open_sif(path: Path) -> OpenedImage:
@@ -128,6 +142,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         torch=torch,
         nccl=nccl,
         mpi=mpi_of_lock(lock),
+        sources={each.path: each.sha256 for each in lock.sources},
     )
 
 

@@ -22,7 +22,7 @@ def _advise_from_record(state: str, record: Path | None) -> str:
     """Return the line of project file or script that requests too little, and how to continue from a checkpoint."""
     try:
         script = (record / SCRIPT).read_text(encoding="utf-8") if record else ""
-        sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
+        sources = {choice.key: choice.source for choice in read_plan(record).choices}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     checkpoint = find_checkpoint(script)
@@ -38,7 +38,7 @@ def advise_after_smoke(session: Session, record: str) -> str:
     """Name the smoke run of a job that never started, because Slurm removes the job if that run fails."""
     if "--smoke-first" not in read_command_line(record):
         return ""
-    directives = tuple(map(str, read_plan(record).get("directives", ())))
+    directives = read_plan(record).directives
     dependency = option_value(directives, "--dependency") or ""
     is_removed = "--kill-on-invalid-dep=yes" in directives  # the smoke run itself does not have it
     smoke = dependency.rpartition("afterok:")[2] if is_removed else ""

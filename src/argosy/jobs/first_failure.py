@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from argosy.core.parse import parse_int
+from argosy.slurm.messages import STEPD
 from argosy.slurm.states import state_word
 
 SIGNALS = {
@@ -65,7 +66,7 @@ RUN_ENDED = re.compile(r"^argosy: (?:the run wrote a new checkpoint|job [\d_]+ e
 
 OUT_OF_MEMORY = re.compile(
     r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
-    r"|\bslurmstepd\S*: error: [^\n]*Exceeded \w+ memory limit",
+    rf"|{STEPD}[^\n]*Exceeded \w+ memory limit",
     re.MULTILINE,
 )
 """Messages of Slurm and the kernel about a process killed for its memory; the job's state may still be FAILED.

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import choice_label
 from argosy.core.parse import parse_json
-from argosy.core.records import replace
+from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import join
-from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.launch_plan import NO_PLAN, LaunchPlan
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN, was_started
 from argosy.jobs.record import (
@@ -43,12 +42,6 @@ from argosy.slurm.states import ENDED, RUNNING, describe_state
 from argosy.slurm.times import parse_minutes
 from argosy.version import VERSION
 
-PLAIN = ("image", "digest", "site", "scheduler")
-"""Fields of a plan with one value."""
-
-GROUPS = ("shape", "versions")
-"""Fields of a plan with several named values."""
-
 LATEST = 200
 """Number of jobs that are searched for measurements."""
 
@@ -64,8 +57,8 @@ class PastJob(msgspec.Struct, frozen=True):
     record: str
     run: Run | None
     """Its last run that ended; None if no end was recorded."""
-    plan: dict[str, Any]
-    """The plan that it was submitted with; empty if it cannot be read."""
+    plan: LaunchPlan
+    """The plan that it was submitted with, without its script; `NO_PLAN` if it cannot be read."""
     code: int = 0
     """Exit code of the last run: that of the rank that failed first, if it was recorded."""
     is_cancelled: bool = False
@@ -99,7 +92,7 @@ class PastJob(msgspec.Struct, frozen=True):
     @property
     def _limit(self) -> float:
         """Its time limit in seconds; infinite if it is unknown, or the record is damaged."""
-        time = option_value(map(str, self.plan.get("directives") or ()), "--time")
+        time = option_value(self.plan.directives, "--time")
         try:
             return parse_minutes(time) * 60 if time else math.inf
         except SiteError:
@@ -237,18 +230,19 @@ def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ..
     return tuple(row for row in rows if row[1] != row[2])
 
 
-def _settings(plan: dict[str, Any]) -> dict[str, str]:
+def _settings(plan: LaunchPlan) -> dict[str, str]:
     """Return the settings of a plan by name; several values of one name are joined."""
-    values = [(key, str(plan.get(key, ""))) for key in PLAIN]
-    for group in GROUPS:
-        values += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
-    values.append(("command", join(map(str, plan.get("command") or ()))))
-    values += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
+    values = [("image", plan.image), ("digest", plan.digest), ("site", plan.site), ("scheduler", plan.scheduler)]
+    if plan is not NO_PLAN:
+        values += [(f"shape {key}", str(value)) for key, value in asdict(plan.shape).items()]
+    values += [(f"versions {key}", value) for key, value in plan.versions.items()]
+    values.append(("command", join(plan.command)))
+    values += [(choice.label, choice.value) for choice in plan.choices]
     found: dict[str, str] = {}
     for key, value in values:
         found[key] = f"{found[key]}, {value}" if found.get(key) else value
-    for option in plan.get("directives") or ():
-        key, _, value = str(option).partition("=")
+    for option in plan.directives:
+        key, _, value = option.partition("=")
         found.setdefault(key, value or "yes")
     return found
 
@@ -260,7 +254,7 @@ def _read(job: str, record: Path) -> PastJob:
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
     made = time_of_record(record)
-    name, time = str(plan.get("name", "")), submission.time or (f"{made:%Y-%m-%dT%H:%M:%S}" if made else "")
+    name, time = plan.name, submission.time or (f"{made:%Y-%m-%dT%H:%M:%S}" if made else "")
     damaged = tuple(map(str, damaged_files(record)))
     cancelled = is_cancelled(record, job)
     job = job or (last.job if last else "")
@@ -271,7 +265,7 @@ def _read_run(record: Path, session: Session) -> PastJob:
     """Read the record of a run on this machine."""
     found = _read(record.name, record)
     meaning = read_local_run(record, session.host.hostname).meaning
-    return replace(found, site=str(found.plan.get("site", "")), now=meaning)
+    return replace(found, site=found.plan.site, now=meaning)
 
 
 def _duration(seconds: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
@@ -28,36 +28,6 @@ class JobShape(msgspec.Struct, frozen=True):
     def ranks(self) -> int:
         """Ranks of the whole job."""
         return self.nodes * self.ranks_per_node
-
-
-def parse_shape(plan: Mapping[str, object]) -> JobShape | None:
-    """Return the shape in the record of a plan; None if there is none, or it is damaged."""
-    try:
-        return msgspec.convert(plan.get("shape"), JobShape)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
-        return None
-
-
-class _Types(msgspec.Struct):
-    """The types of the values of a recorded plan that are read one by one."""
-
-    name: str = ""
-    shape: dict[str, Any] = {}
-    versions: dict[str, Any] = {}
-    choices: list[dict[str, Any]] = []
-    command: list[str] = []
-    directives: list[str] = []
-    step_options: list[str] = []
-    logs: str = ""
-
-
-def has_types_of_plan(plan: Mapping[str, object]) -> bool:
-    """Return whether the values of a recorded plan have their types; those of a damaged record may not."""
-    try:
-        msgspec.convert(plan, _Types)
-    except (msgspec.ValidationError, UnicodeEncodeError):
-        return False
-    return True
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
@@ -88,7 +58,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     """Output file with Slurm's patterns; empty if the job writes to this terminal."""
     directives: tuple[str, ...] = ()
     """Options of sbatch in the script."""
-    polling_seconds: float = 5.0
+    polling_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     """Seconds between two queries to Slurm."""
     private: tuple[str, ...] = ()
     """Names of the variables whose values the script has from the caller's environment."""
@@ -99,3 +69,9 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     def is_job(self) -> bool:
         """Whether the script is a job of Slurm; otherwise it runs on this machine."""
         return self.scheduler == "slurm"
+
+
+NO_PLAN = LaunchPlan(
+    name="", site="", scheduler="", image="", digest="", shape=JobShape(0, 0), script="", submit=(), choices=()
+)
+"""The plan of a record that has none, or whose plan is damaged."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.os_errors import time_of_change
 from argosy.core.parse import parse_int, read_json_object
+from argosy.core.render import DAY
 from argosy.core.session import Session
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
@@ -15,6 +18,7 @@ from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import (
     END,
     STARTED,
+    SUBMITTED,
     Run,
     read_first,
     read_plan,
@@ -63,39 +67,75 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     return None if record is None or read_submission(record).is_known else read_local_run(record, session.host.hostname)
 
 
+class _RunState(msgspec.Struct, frozen=True):
+    """Whether a run on this machine has ended, and how."""
+
+    kind: str
+    meaning: str
+    code: int = 0
+    ended: int = 0
+    """Time of its end in seconds since 1970; 0 if it is unknown."""
+    is_alive: bool = False
+    """Whether its process certainly exists."""
+
+
+def _read_state(record: Path, hostname: str) -> _RunState:
+    end = record / END
+    if end.is_file():
+        code = parse_int(str(read_json_object(end).get("code")), 1)
+        meaning = "ended with an error" if code else "ended well"
+        return _RunState(ENDED, meaning, code, int(end.stat().st_mtime))
+    owner, _ = read_owner(record / STARTED)
+    alive = is_alive(owner) if owner and owner.host == hostname else None
+    if alive:
+        return _RunState(RUNNING, f"runs on {HERE}", is_alive=True)
+    if owner and owner.host == hostname and (alive is False or not is_of_this_boot(owner)):
+        return _RunState(ENDED, "was killed", 1)
+    # In another pid namespace or machine, or its record is damaged.
+    return _RunState(RUNNING, "runs, or was interrupted")
+
+
+OPEN_SECONDS = 30 * DAY
+"""Seconds after its launch for which a job is taken for one that may wait or run, if only Slurm knows its end."""
+
+
+def may_run(record: Path, launched: float, hostname: str, now: float) -> bool:
+    """Return whether the job or run of a record may still wait or run, without asking Slurm.
+
+    Parameters
+    ----------
+    launched, now
+        Seconds since 1970.
+    """
+    if was_started(record) and not (record / SUBMITTED).is_file():
+        state = _read_state(record, hostname)
+        if state.is_alive or state.kind == ENDED:
+            return state.is_alive
+    return launched >= now - OPEN_SECONDS
+
+
 def read_local_run(record: Path, hostname: str) -> JobFacts:
     """Return the facts of a run by its record: its exit code, or whether its process still exists."""
     made = time_of_record(record)
     begun = int(made.timestamp()) if made else 0
-    end = record / END
-    if end.is_file():
-        kind, code, ended = ENDED, parse_int(str(read_json_object(end).get("code")), 1), int(end.stat().st_mtime)
-        meaning = "ended with an error" if code else "ended well"
-    else:
-        kind, code, ended = RUNNING, 0, 0
-        meaning = "runs, or was interrupted"  # in another pid namespace or machine, or its record is damaged
-        owner, _ = read_owner(record / STARTED)
-        alive = is_alive(owner) if owner and owner.host == hostname else None
-        if alive:
-            meaning = f"runs on {HERE}"
-        elif owner and owner.host == hostname and (alive is False or not is_of_this_boot(owner)):
-            kind, code, meaning = ENDED, 1, "was killed"
+    state = _read_state(record, hostname)
+    kind, code = state.kind, state.code
     first = read_first(record) if code else None  # torchrun's own code is 1, whatever the rank's was
     files = _logs_of_ranks(record)
     advice = f"its output was not recorded; run it again: {recording_command(record)}"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
-        meaning=meaning, reason="", nodes=HERE, is_local=True, code=first.code if first else code,
+        meaning=state.meaning, reason="", nodes=HERE, is_local=True, code=first.code if first else code,
         output=_choose_log(files, first), outputs=files, first=first, restarts=0, record=str(record),
-        runs=(Run(record.name, 0, code, HERE, begun, ended),),
+        runs=(Run(record.name, 0, code, HERE, begun, state.ended),),
         advice=advice if code and not files else "",
     )  # fmt: skip
 
 
 def _logs_of_ranks(record: Path) -> tuple[str, ...]:
     """Return the files of the ranks of a run with --log-dir, which are in a folder with the name of its record."""
-    logs = read_plan(record).get("logs")
-    return tuple(map(str, sorted(Path(str(logs), record.name).glob("rank-*.log")))) if logs else ()
+    logs = read_plan(record).logs
+    return tuple(map(str, sorted(Path(logs, record.name).glob("rank-*.log")))) if logs else ()
 
 
 def _choose_log(files: tuple[str, ...], first: RankEnd | None) -> str:

@@ -13,7 +13,6 @@ from argosy.core.errors import CheckFailed, Unreachable, UsageError
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
-from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import (
     JobFacts,
@@ -21,7 +20,6 @@ from argosy.jobs.query import (
     find_job,
     is_output_elsewhere,
     may_run_again,
-    polling_seconds,
     read_past_facts,
 )
 from argosy.jobs.record import ENDS, last_run, read_plan, read_runs, sort_runs
@@ -78,13 +76,13 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
         return facts.outputs or (facts.output,)
     of_rank = tuple(file for file in facts.outputs if Path(file).name == f"rank-{rank}.log")
     numbers = dict.fromkeys((*(run.job for run in sort_runs(facts.runs)), facts.id))
-    files = [str(Path(str(read_plan(facts.record)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
+    files = [str(Path(read_plan(facts.record).logs, number, f"rank-{rank}.log")) for number in numbers]
     return of_rank or tuple(file for file in files if can_read(file)) or (files[-1],)
 
 
 def _is_split(facts: JobFacts) -> bool:
     """Return whether each rank of a job writes to its own file."""
-    return bool(read_plan(facts.record).get("logs"))
+    return bool(read_plan(facts.record).logs)
 
 
 def _of_rank(facts: JobFacts, files: Iterable[str], rank: int) -> Iterator[bytes]:
@@ -123,8 +121,8 @@ def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
             hint=f"see the outputs of all tasks: argosy logs {base_number(facts.id)}",
         )
     if facts.kind == ENDED:
-        shape = parse_shape(read_plan(facts.record))
-        ranks = f"; the job had {count(shape.nodes * shape.ranks_per_node, 'rank')}" if shape else ""
+        shape = read_plan(facts.record).shape
+        ranks = f"; the job had {count(shape.ranks, 'rank')}" if shape.ranks else ""
         return UsageError(
             f"{who} wrote nothing",
             evidence=f"the job {facts.meaning}; there is no output in {files[0]}{ranks}",
@@ -157,7 +155,7 @@ def follow_job(
     """
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
-    pause = pause or polling_seconds(read_plan(facts.record))
+    pause = pause or read_plan(facts.record).polling_seconds
     reason, wait, has_asked = "", pause, False
     reported: set[str] = set()
     while True:

@@ -39,7 +39,7 @@ class Launch(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The value of ``--name``, else the name of the program."""
-        return str(read_plan(self.record).get("name", ""))
+        return read_plan(self.record).name
 
 
 def resolve_name(session: Session, name: str) -> str:

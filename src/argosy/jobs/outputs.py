@@ -80,7 +80,7 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
     without it, the path is empty if it contains that number.
     """
     array, _, task = job.partition("_")
-    known = {"A": array, "u": user, "x": str(read_plan(record).get("name", "")), "%": "%"}
+    known = {"A": array, "u": user, "x": read_plan(record).name, "%": "%"}
     known |= {"a": task, "b": task[-1:], "j": number} if task else {"j": job}
 
     def fill(match: re.Match[str]) -> str:
@@ -128,7 +128,7 @@ def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd |
     The lines of a job with one output belong to a rank if they begin with its number, for example ``[rank3]: `` or
     ``rank 3``. A Python traceback without a number is that of the rank that failed first.
     """
-    logs = str(read_plan(record).get("logs", ""))
+    logs = read_plan(record).logs
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
         if file and can_read(file):

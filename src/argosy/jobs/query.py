@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.advice import advise, advise_after_smoke
 from argosy.jobs.first_failure import RankEnd, find_first_failure, true_state
+from argosy.jobs.launch_plan import NO_PLAN
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
     RankFacts,
@@ -143,12 +144,6 @@ class JobFacts(msgspec.Struct, frozen=True):
         return f"{self.subject} {self.meaning}{code}{why}{others}{advice}"
 
 
-def polling_seconds(plan: Mapping[str, object]) -> float:
-    """Return the seconds between two questions about a job that its site allows."""
-    value = plan.get("polling_seconds")
-    return float(value) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
-
-
 def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:
     """Return the facts about one job from the scheduler and the job's record.
 
@@ -232,7 +227,7 @@ def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
 
 def may_run_again(record: Path) -> bool:
     """Return whether a job may run after the end of a run: another task of its array, or after a requeue."""
-    return any(str(word).startswith(("--array=", "--requeue")) for word in read_plan(record).get("directives", ()))
+    return any(word.startswith(("--array=", "--requeue")) for word in read_plan(record).directives)
 
 
 def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
@@ -245,9 +240,9 @@ def may_have(record: Path, job: str) -> bool:
     """Return whether the job of a record may have this task or component; True without its plan."""
     _, mark, part = job.partition("+") if "+" in job else job.partition("_")
     plan = read_plan(record)
-    if not mark or not plan:
+    if not mark or plan is NO_PLAN:
         return True
-    array = next((word.partition("=")[2] for word in plan.get("directives", ()) if word.startswith("--array=")), "")
+    array = next((word.partition("=")[2] for word in plan.directives if word.startswith("--array=")), "")
     return mark == "_" and has_task(array, int(part))  # Argosy starts no heterogeneous jobs
 
 

@@ -25,7 +25,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
-from argosy.jobs.launch_plan import has_types_of_plan
+from argosy.jobs.launch_plan import NO_PLAN, LaunchPlan
 from argosy.slurm.calls import may_be_done
 from argosy.slurm.queries import base_number, has_task
 
@@ -369,15 +369,23 @@ def read_command_line(record: str) -> str:
     return _text(Path(record), COMMAND_LINE).strip() if record else ""
 
 
-def read_plan(record: str | Path | None) -> dict[str, Any]:
-    """Read the plan in a record; empty if there is none, or it is damaged."""
-    plan = read_json_object(Path(record) / PLAN) if record else {}
-    return plan if has_types_of_plan(plan) else {}
+def read_plan_table(record: str | Path | None) -> dict[str, Any]:
+    """Read the file of the plan in a record as it is; empty if there is none, or it is damaged."""
+    return read_json_object(Path(record) / PLAN) if record else {}
+
+
+def read_plan(record: str | Path | None) -> LaunchPlan:
+    """Read the plan in a record, without its script; return `NO_PLAN` if there is none, or it is damaged."""
+    table = read_plan_table(record)
+    try:
+        return msgspec.convert({**table, "script": ""}, LaunchPlan) if table else NO_PLAN
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
+        return NO_PLAN
 
 
 def damaged_files(record: Path) -> tuple[Path, ...]:
     """Return the files of a job's record that are damaged."""
-    read = {SUBMITTED: _read_submission(record).is_known, PLAN: read_plan(record)}
+    read = {SUBMITTED: _read_submission(record).is_known, PLAN: read_plan(record) is not NO_PLAN}
     return tuple(record / name for name, found in read.items() if not found and (record / name).exists())
 
 

@@ -15,9 +15,10 @@ from argosy.jobs.query import LAST_BYTES, JobFacts
 from argosy.jobs.record import SCRIPT
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import run_slurm
+from argosy.slurm.messages import STEPD
 from argosy.slurm.states import ENDED
 
-ENDED_BY = re.compile(r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+) DUE TO ([A-Z ]+)")
+ENDED_BY = re.compile(STEPD + r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+) DUE TO (?!TASK FAILURE)([A-Z ]+)")
 """Message of Slurm at the end of a run, with the time by the clock of the node; a reason may follow (24.11, req.c)."""
 
 CAUSES = {

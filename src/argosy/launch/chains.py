@@ -92,7 +92,7 @@ def _jobs_before(directives: Iterable[str], launches: Iterable[Launch]) -> froze
         job = left.pop()
         if job not in found:
             found.add(job)
-            left += _dependencies(map(str, read_plan(records.get(job)).get("directives") or ()))
+            left += _dependencies(read_plan(records.get(job)).directives)
     return frozenset(found)
 
 

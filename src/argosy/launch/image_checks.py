@@ -15,6 +15,7 @@ from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Imag
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.store import digest_of_file
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
@@ -27,6 +28,7 @@ from argosy.images.libraries import (
 from argosy.images.part_digest import describe_part
 from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, start_command
@@ -126,6 +128,28 @@ def note_missing_program(request: LaunchRequest, container: ContainerPlan, cwd: 
         return container
     why = f"no such file in {program.parent}{' of this machine; the image may contain it' if is_absolute else ''}"
     row = Choice("program", program.name, why, "option", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
+
+
+def note_changed_files(container: ContainerPlan, cwd: str) -> ContainerPlan:
+    """Add a choice to the container if the files of the project in this folder are not those its image was built from.
+
+    Returns the container.
+    """
+    image, file = container.entry.image, Path(cwd, PROJECT_FILE)
+    if not image.sources or not file.is_file():
+        return container
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+
+    project = read_project(file)
+    if Path(image.path).resolve() != project.output.resolve():
+        return container
+    files = (project.folder / name for name in project.table.image.files)
+    changed = [each.name for each in files if each.is_file() and image.sources.get(each.name) != digest_of_file(each)]
+    if not changed:
+        return container
+    why = f"{' and '.join(changed)} changed since it was built; 'argosy build' builds it again"
+    row = Choice("image", image.shown, why, "argosy.toml", mark=Mark.DOUBTFUL)
     return replace(container, choices=(*container.choices, row))
 
 

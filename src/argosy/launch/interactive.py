@@ -90,7 +90,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     path = str(Path(read_submission(script.parent).there or facts.record, ATTACH))
     node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
-    always = read_plan(script.parent).get("step_options", ())
+    always = read_plan(script.parent).step_options
     step = (*STEP, *always, f"--jobid={facts.number or job}", "--export=ALL", *where, *_terminal(), "bash", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))
     return session.runner.run_foreground(Command(argv, env=dict(session.host.environment)))

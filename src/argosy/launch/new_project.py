@@ -21,7 +21,7 @@ TEMPLATE_NAMES = ("ddp", "hello", "lightning", "mpi")
 """Programs that a project can begin with; each is a folder of `TEMPLATES`."""
 
 BASES = {"mpi": "debian:bookworm+openmpi-bin"}
-"""The base of the image, by template; the others use the default base."""
+"""The base of the image, by template; the others name none, so that the build may choose a base of the site."""
 
 WITH_TORCH = frozenset({"ddp", "lightning"})
 """Templates that need torch."""
@@ -96,13 +96,12 @@ def render_project(project: NewProject) -> str:
     site, slurm = project.site, project.site.slurm
     name = re.sub(r"[^\w.-]+", "-", project.folder.resolve().name).strip("-.") or "project"
     image = ["# The image: 'argosy build' builds it from requirements.txt.", "[image]", 'pip = "requirements.txt"']
-    image += [f'base = "{BASES.get(project.template, DEFAULT_BASE)}"', f'output = "{name}.sif"']
+    image += _render_bases(project)
+    image.append(f'output = "{name}.sif"')
     if site.name != "local":
         image.append(f'site = "{site.name}"  # chooses the build of torch')
     if project.takes_cpu_torch:
         image.append('torch_backend = "cpu"  # this machine has no GPU; remove this line to build for GPUs')
-    with_torch = [base for base in site.images.bases if base.torch or "torch" in base.holds]
-    image += [f'# base = "{base.name}"  # contains torch' for base in with_torch]
     launch = ["# Options of every job.", "[launch]", f'site = "{site.name}"']
     if site.has_slurm:
         for key in dict.fromkeys(("account", *slurm.required)):
@@ -115,3 +114,12 @@ def render_project(project: NewProject) -> str:
     job.append("nodes = 1" if site.has_slurm and site.node.gpus else "ranks = 2")
     job += JOB_KEYS.get(project.template, "").splitlines()
     return "\n".join((*image, "", *launch, "", *job, ""))
+
+
+def _render_bases(project: NewProject) -> list[str]:
+    """Render the base that the template needs, and the bases of the site as comments."""
+    known, has_mpi = project.site.images.bases, project.template == "mpi"
+    named = BASES.get(project.template)
+    lines = [f'base = "{named}"'] if named else [f'# base = "{DEFAULT_BASE}"  # the default']
+    lines += [f'# base = "{base.name}"  # contains torch' for base in known if base.torch or "torch" in base.holds]
+    return lines + [f'# base = "{base.name}"  # contains mpi' for base in known if has_mpi and "mpi" in base.holds]

@@ -38,6 +38,7 @@ from argosy.launch.elsewhere import (
 )
 from argosy.launch.image_checks import (
     check_torch_build,
+    note_changed_files,
     note_missing_import,
     note_missing_program,
     read_program,
@@ -173,6 +174,7 @@ def _check_program(
 
     Only a real start is refused for a framework that the program imports: a preview notes it.
     """
+    container = note_changed_files(container, folder)
     if not request.no_check:
         refuse_unknown_program(request.command, container.entry)
         if request.launcher in NEEDED:

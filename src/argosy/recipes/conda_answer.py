@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
 from argosy.core.redact import redact
-from argosy.recipes.conda_request import CondaPlan
+from argosy.recipes.conda_request import CondaPackage, CondaPlan
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.merge import python_fits
 
@@ -35,27 +33,6 @@ _BROKEN_OFF = ("error reading a body from connection", "connection closed before
 _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connection refused", "timed out")
 
 
-class CondaPackage(msgspec.Struct, frozen=True):
-    """A chosen conda package."""
-
-    name: str
-    version: str
-    build: str
-    url: str
-    """Address of the package file, without credentials."""
-    sha256: str = ""
-    md5: str = ""
-    """Digests of the package file; one may be empty."""
-    size: int = 0
-    """Size of the package file in bytes; 0 if unknown."""
-    login_url: str = ""
-    """Address with credentials, only for the worker."""
-
-    def __repr__(self) -> str:
-        """Render without the credentials."""
-        return f"CondaPackage({self.name!r}, {self.version!r}, {self.build!r}, {self.url!r})"
-
-
 def packages_of(plan: CondaPlan) -> tuple[CondaPackage, ...]:
     """Return the exact packages of a plan, sorted by name."""
     pins = (CondaPackage(p.name, p.version, p.build, redact(p.url), p.sha256, p.md5, 0, p.url) for p in plan.pins)
@@ -63,13 +40,7 @@ def packages_of(plan: CondaPlan) -> tuple[CondaPackage, ...]:
 
 
 def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
-    """Return the packages that the worker chose or installed, sorted by name.
-
-    Raises
-    ------
-    ArgosyError
-        If the worker reports an error or ends without a reply.
-    """
+    """Return the packages that the worker chose or installed, sorted by name."""
     answer = _last_line(reply)
     if answer.get("event") == "done":
         packages = (_package_of(row) for row in answer["packages"])

@@ -10,20 +10,14 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, Required, TypedDict
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.parse import load_yaml, scalar_text
 from argosy.core.records import replace
 from argosy.recipes.conda_spec import split_package_file
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipLine, PipOption, Where, bad_line
-from argosy.recipes.requirements import ARCHIVE, at_commit, locked_line
+from argosy.recipes.requirements import ARCHIVE, at_commit, locked_line, package_of
 from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
@@ -234,7 +228,7 @@ def _pip_line(row: Mapping[str, Any], url: str, where: Where, indexes: Iterable[
     """
     name, version = scalar_text(row.get("name") or ""), scalar_text(row.get("version") or "")
     if not name or not version:
-        found, number = _parse_file_name(unquote(url.rpartition("/")[2]))
+        found, number = package_of(unquote(url.rpartition("/")[2]))
         name, version = name or found, version or number
     name, digest = canonicalize_name(name), scalar_text(row.get("sha256") or "")
     hashes = (f"sha256:{digest}",) if digest else ()
@@ -246,15 +240,6 @@ def _pip_line(row: Mapping[str, Any], url: str, where: Where, indexes: Iterable[
     if version and not url.startswith(("git+", DIRECT)) and _is_of_index(url, indexes):
         address = ""
     return locked_line(name, where, version=version, address=address, hashes=hashes)
-
-
-def _parse_file_name(file: str) -> tuple[str, str]:
-    """Return name and version of a wheel or a source archive; empty texts if its name does not contain them."""
-    try:
-        name, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
-    except (InvalidWheelFilename, InvalidSdistFilename):
-        return "", ""
-    return name, str(version)
 
 
 def _is_of_index(url: str, indexes: Iterable[str]) -> bool:

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
 from argosy.core.redact import STARS, redact, without_login
 from argosy.recipes.conda_spec import render_conda_spec
@@ -215,26 +215,33 @@ def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
     )
 
 
-class ExactPackage(NamedTuple):
-    """A conda package at its address, with its digests and its size in bytes."""
+class CondaPackage(msgspec.Struct, frozen=True):
+    """A chosen conda package."""
 
     name: str
     version: str
     build: str
     url: str
-    sha256: str
-    md5: str
-    size: int
+    """Address of the package file, without credentials."""
+    sha256: str = ""
+    md5: str = ""
+    """Digests of the package file; one may be empty."""
+    size: int = 0
+    """Size of the package file in bytes; 0 if unknown."""
+    login_url: str = ""
+    """Address with credentials, only for the worker."""
+
+    def __repr__(self) -> str:
+        """Render without the credentials."""
+        return f"CondaPackage({self.name!r}, {self.version!r}, {self.build!r}, {self.url!r})"
 
 
 class Installation(msgspec.Struct, frozen=True):
     """Exact conda packages to install into a folder."""
 
-    packages: tuple[ExactPackage, ...]
+    packages: tuple[CondaPackage, ...]
     tree: Path
-    """The folder."""
-    prefix: str
-    """Its path in the image, which installed files refer to."""
+    """The folder, which is `ENV_PREFIX` in the image."""
     spare: Path | None = None
     """A second, read-only folder of unpacked packages, or None."""
 
@@ -255,9 +262,9 @@ def render_request(plan: CondaPlan, *, cache: Path, installation: Installation |
     }
     pins = (
         {
-            "pins": [each._replace(url=_without_stars(each.url)) for each in installation.packages],
+            "pins": [_render_pin(each) for each in installation.packages],
             "tree": str(installation.tree),
-            "prefix": installation.prefix,
+            "prefix": ENV_PREFIX,
             "spare": str(installation.spare or ""),
         }
         if installation
@@ -266,9 +273,10 @@ def render_request(plan: CondaPlan, *, cache: Path, installation: Installation |
     return json.dumps({"platform": plan.platform, "config": plan.config, "cache": str(cache), **pins})
 
 
-def _without_stars(url: str) -> str:
-    """Return an address of a lock without its redacted login; other addresses are unchanged."""
-    return without_login(url) if STARS in url else url
+def _render_pin(package: CondaPackage) -> tuple[str | int, ...]:
+    """Return the row of an exact package. The address from a lock has a redacted login, which is removed."""
+    url = without_login(package.login_url) if STARS in package.login_url else package.login_url
+    return package.name, package.version, package.build, url, package.sha256, package.md5, package.size
 
 
 def _hashes_of_direct(plan: CondaPlan) -> dict[str, str]:

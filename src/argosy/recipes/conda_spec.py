@@ -102,7 +102,6 @@ def _parse_version(text: str, where: Where, line: str) -> tuple[str, str]:
 
 
 def _normal_version(text: str, where: Where, line: str) -> str:
-    """Normalise a version."""
     text = re.sub(r"\s+", "", text)
     if text in ("", "*", "=*", "==*"):
         return ""

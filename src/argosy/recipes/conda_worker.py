@@ -253,7 +253,6 @@ def describe(record: Any) -> dict[str, Any]:
         "name": record.name.normalized,
         "version": str(record.version),
         "build": str(record.build),
-        "subdir": str(record.subdir),
         "url": str(record.url),
         "sha256": record.sha256.hex() if record.sha256 else "",
         "md5": record.md5.hex() if record.md5 else "",

@@ -14,16 +14,8 @@ from typing import Annotated, TypedDict
 from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SHAPE, SLURM, OneOrMore, Row, rows
 
 RUNTIME_NAMES = (
-    "apptainer",
-    "singularity",
-    "bwrap",
-    "podman",
-    "docker",
-    "podman-hpc",
-    "enroot",
-    "pyxis",
-    "edf",
-    "bare",
+    *("apptainer", "singularity", "bwrap", "podman", "docker", "podman-hpc"),
+    *("enroot", "pyxis", "edf", "bare"),
 )
 """Values of ``--runtime``; `argosy.runtimes.runtime.RUNTIMES` has their adapters."""
 

@@ -155,7 +155,7 @@ class LockedStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: tuple[tuple[str, str], ...] = ()
     """Pairs of a path in the stage and a path in the image."""
     digest: str = ""
-    """``sha256:…`` of the squashfs of its base; empty in the locks of older versions."""
+    """``sha256:…`` of the squashfs of its base."""
     pinned: str = ""
     """Reference of its base by digest, if it came from a registry."""
 

@@ -89,11 +89,6 @@ def plain_values(values: Mapping[str, Any], table: Any) -> dict[str, Any]:
     """Return values of options in one form: lists as tuples, variables as ``NAME=VALUE``, true as the bare value.
 
     Keys that are not options of the table are returned unchanged.
-
-    Raises
-    ------
-    UsageError
-        If a value is not among the choices of its option.
     """
     named, kinds = rows(table), types(table)
     refuse_other_choices(values, named)
@@ -117,11 +112,6 @@ def refuse_other_choices(
     ----------
     where
         Returns the origin of the value of an option for the error, for example file and line.
-
-    Raises
-    ------
-    UsageError
-        Names the first such value and the choices.
     """
     for name, value in values.items():
         choices = named[name].choices if name in named else ()

@@ -340,9 +340,7 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
     tables = shaped(rows, dict[str, dict[str, _Locked]], file)
     if DEFAULT not in tables:
         raise UsageError(
-            f"{file} is not a pipenv lock file",
-            evidence=f"it has no '{DEFAULT}'",
-            hint="write it again: pipenv lock",
+            f"{file} is not a pipenv lock file", evidence=f"it has no '{DEFAULT}'", hint="write it again: pipenv lock"
         )
     where = finder(text, file)
     wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)

@@ -66,8 +66,7 @@ class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[step]]``: one change of the image in addition to its packages; exactly one of `run`, `copy` and `fetch`."""
 
     run: Annotated[
-        OneOrMore,
-        _key("Command line for the image's shell, or a list of lines. They run as root or simulated root."),
+        OneOrMore, _key("Command line for the image's shell, or a list of lines. They run as root or simulated root.")
     ] = ()
     copy: Annotated[OneOrMore, _key("File or folder of the project, or a list of them, to copy to 'to'.")] = ()
     fetch: Annotated[Fetch | None, _key("File to download to 'to'.")] = None
@@ -83,8 +82,7 @@ class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, _key("Name of the stage, for messages.")] = ""
     base: Annotated[str, _key("Base of the stage, as for --base; usually one with compilers.")] = ""
     copy: Annotated[
-        OneOrMore,
-        _key("File or folder of the project, or a list of them, to copy into the folder of the stage."),
+        OneOrMore, _key("File or folder of the project, or a list of them, to copy into the folder of the stage.")
     ] = ()
     run: Annotated[OneOrMore, _key("Command line for the stage's shell in that folder, or a list of lines.")] = ()
     results: Annotated[dict[str, str], _key("Path in the stage, relative to its folder -> path in the image.")] = (

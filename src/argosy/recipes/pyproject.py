@@ -8,7 +8,7 @@ Sources: "pyproject.toml specification" and "Dependency Groups" of the Python pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from argosy.recipes.recipe import (
 )
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder
-from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups
+from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups, table_at
 
 NOT_INSTALLED = (
     "only the project's dependencies are installed from it, so its code can change without a new image; to install "
@@ -61,10 +61,7 @@ class _Project(msgspec.Struct, frozen=True):
         if self.workspace is None:
             return own
         first = own.get("index")
-        return {
-            **self.workspace.uv,
-            "index": [*(first if isinstance(first, list) else ()), *self.workspace.indexes],
-        }
+        return {**self.workspace.uv, "index": [*(first if isinstance(first, list) else ()), *self.workspace.indexes]}
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -89,10 +86,7 @@ class _Project(msgspec.Struct, frozen=True):
 
     def table(self, *keys: str) -> dict[str, Any]:
         """Return a table of the file; empty if it does not exist."""
-        found: Any = self.data
-        for key in keys:
-            found = found.get(key, {}) if isinstance(found, dict) else {}
-        return found if isinstance(found, dict) else {}
+        return table_at(self.data, *keys)
 
     def texts(self, found: Any, key: str) -> list[str]:
         """Return a list of strings."""
@@ -123,7 +117,8 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     here = _Project(data, file, finder(text, file), tuple(canonicalize_name(name) for name in extras), workspace)
     project = here.table("project")
     if not project and not here.table("dependency-groups"):
-        raise UsageError(f"{file} has no [project]", evidence=_other_tool(here), hint=_hint_for_tool(here))
+        evidence = f"{here.where('[tool.poetry')}: a Poetry project" if here.table("tool", "poetry") else ""
+        raise UsageError(f"{file} has no [project]", evidence=evidence, hint=_hint_for_tool(here))
     wanted, includes = _wanted(here)
     if not wanted and not includes and not here.asked:
         _refuse_groups_alone(here)
@@ -160,13 +155,11 @@ def without_needless_notes(recipe: Recipe, cwd: Path) -> Recipe:
     kept = (
         note
         for note in recipe.notes
-        if note.text != NOT_INSTALLED or note.where is None or not _is_in(cwd / note.where.file, installed)
+        if note.text != NOT_INSTALLED
+        or note.where is None
+        or str((cwd / note.where.file).parent.resolve()) not in installed
     )
     return replace(recipe, notes=tuple(kept))
-
-
-def _is_in(file: Path, folders: Container[str]) -> bool:
-    return str(file.parent.resolve()) in folders
 
 
 def _note_groups(here: _Project) -> Iterator[Note]:
@@ -199,10 +192,6 @@ def _refuse_groups_alone(here: _Project) -> None:
             evidence=f"{here.where('[dependency-groups' if own else '[tool.poetry')}: groups {', '.join(groups)}",
             hint=f"pass {file}[{groups[0]}]",
         )
-
-
-def _other_tool(here: _Project) -> str:
-    return f"{here.where('[tool.poetry')}: a Poetry project" if here.table("tool", "poetry") else ""
 
 
 def _hint_for_tool(here: _Project) -> str:
@@ -350,7 +339,6 @@ def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLin
 
 
 def _index(name: str, line: PipLine, here: _Project) -> PipIndex:
-    """Return the index of a name."""
     found = {str(row.get("name")): row for row in _indexes(here.uv) if row.get("name")}
     if name not in found:
         what = f"unknown index {name} for the package {line.name}"

@@ -16,6 +16,7 @@ from argosy.core.os_errors import missing_file, refuse_special_file
 from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
+from argosy.recipes.lock import LockedSource
 from argosy.recipes.merge import joined, merge_parts
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
@@ -29,13 +30,18 @@ from argosy.recipes.recipe import (
     PipLine,
     PipOption,
     Recipe,
-    Source,
     Where,
     bad_line,
 )
-from argosy.recipes.recognise import LISTS, recognising_content, suggest_by_content, suggest_for_path
 from argosy.recipes.requirements import parse_requirements
-from argosy.recipes.source_text import decode, is_utf8
+from argosy.recipes.source_text import (
+    LISTS,
+    decode,
+    is_utf8,
+    recognising_content,
+    suggest_by_content,
+    suggest_for_path,
+)
 from argosy.recipes.tool_tables import Workspace, find_workspace, is_virtual
 from argosy.recipes.uv_lock import hold_to_lock, parse_uv_lock
 
@@ -245,15 +251,15 @@ def _from_here(path: Path, reading: _Reading) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _resolve_paths(part: Part, source: Source, path: str, reading: _Reading) -> Part:
+def _resolve_paths(part: Part, source: LockedSource, path: str, reading: _Reading) -> Part:
     """Resolve the local paths of a parsed file, and record the file as a source."""
     own = replace(part, pip=(), includes=(), options=(), sources=(source,))
     return _follow(own, (*part.includes, *part.options, *part.pip), path, reading)
 
 
-def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
+def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, LockedSource]:
     data = _read_bytes(path, reading, named_by)
-    return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
+    return decode(data, path), LockedSource(path, hashlib.sha256(data).hexdigest())
 
 
 def _read_bytes(path: str, reading: _Reading, named_by: Where | None = None) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.redact import redact
+from argosy.recipes.lock import LockedSource
 
 PYPI = "https://pypi.org/simple"
 """The default index of pip and uv."""
@@ -160,13 +161,6 @@ class Asked(msgspec.Struct, frozen=True):
     where: Where
 
 
-class Source(msgspec.Struct, frozen=True):
-    """A file that was read, and the sha256 of its bytes."""
-
-    path: str
-    sha256: str
-
-
 class Requests(msgspec.Struct, frozen=True):
     """The requests that a file and a whole recipe have in common."""
 
@@ -184,7 +178,7 @@ class Requests(msgspec.Struct, frozen=True):
     interpreter: tuple[CondaSpec, ...] = ()
     """Specifications of ``python`` and ``pip``, which the base's own Python may satisfy."""
     channels: tuple[Channel, ...] = ()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[LockedSource, ...] = ()
     notes: tuple[Note, ...] = ()
     unisolated: tuple[str, ...] = ()
     """Names of packages that are built last, against the installed packages, for example extensions of torch."""

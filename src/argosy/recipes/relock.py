@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact, without_login
 from argosy.core.suggest import did_you_mean
 from argosy.recipes.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedStep, PackageKind, SourceKind
-from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Source, Where
+from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Where
 
 INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")
 """pip options that name package sources; a lock omits those that name local folders."""
@@ -33,8 +33,6 @@ def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
 
     Parameters
     ----------
-    file
-        Name of the lock, for messages.
     from_files
         Whether the files of pip packages are available locally, as in a bundle, so that addresses are not used.
 
@@ -54,7 +52,7 @@ def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
         conda_pins=tuple(_conda_pin(package, where) for package in conda),
         options=tuple(PipOption(text.partition(" ")[0], text.partition(" ")[2], where) for text in lock.indexes),
         variables=lock.variables,
-        sources=tuple(Source(source.path, source.sha256) for source in lock.sources),
+        sources=lock.sources,
         exact=True,
         requested=lock.requested,
         unisolated=lock.unisolated,
@@ -112,10 +110,7 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
     conda = [package for package in kept if package.kind is PackageKind.CONDA]
     return replace(
         recipe,
-        constraints=(
-            *recipe.constraints,
-            *(_pip_line(replace(package, sha256=()), where) for package in pip),
-        ),
+        constraints=(*recipe.constraints, *(_pip_line(replace(package, sha256=()), where) for package in pip)),
         conda_limits=tuple(CondaSpec(p.name, f"=={p.version}", p.build, "", where) for p in conda),
     )
 

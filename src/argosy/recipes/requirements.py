@@ -12,13 +12,18 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.suggest import did_you_mean
-from argosy.recipes.package_names import PACKAGE_OF
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import checked_marker, expand, parse_lines
 
@@ -58,10 +63,7 @@ _FOREIGN_LINES = (
         re.compile(r"^[\w.-]+\s+\d\S*\s+(?:\S*_\d+|\d\w*|main|mkl|openblas|conda_forge)(?:\s+[\w./:-]+)?$"),
         "a line of 'conda list'; use 'conda env export' to write an environment.yml",
     ),
-    (
-        re.compile(r"^[\w.-]+==\S+\s+\(/"),
-        "a package installed from a folder; write the folder, or only NAME==VERSION",
-    ),
+    (re.compile(r"^[\w.-]+==\S+\s+\(/"), "a package installed from a folder; write the folder, or only NAME==VERSION"),
     (
         re.compile(rf"{_INSTALL}(?:-i|--index-url)[ =]"),
         "a command; write each package on its own line, and the index on another: --extra-index-url URL",
@@ -94,8 +96,27 @@ _COMMAND_OPTIONS = {
 }
 
 
+_PACKAGE_OF: Mapping[str, str] = {
+    "cv2": "opencv-python-headless",  # opencv-python itself needs libGL, which images seldom have
+    "opencv": "opencv-python-headless",
+    "pil": "pillow",
+    "pytorch": "torch",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "tensorflow-gpu": "tensorflow",
+    "yaml": "pyyaml",
+}
+"""Names that people write for a package: of a module, of conda or an old one -> name of the package in PyPI."""
+
+
+def suggest_package(name: str) -> str:
+    """Return the hint for a name that PyPI does not have, or has only to point to another one; empty for others."""
+    if name == "pkg-resources":
+        return "remove this line: pip freeze of Debian and Ubuntu adds it by mistake, and no index has it"
+    return f"{name} is in the package {_PACKAGE_OF[name]}: write that name" if name in _PACKAGE_OF else ""
+
+
 def _suggest_for_option(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown option."""
     if name in _COMMAND_OPTIONS:
         return f"this is an option of the command 'pip install', not of files: {_COMMAND_OPTIONS[name]}"
     return did_you_mean(name, known, "see 'Requirements File Format' in pip's documentation")
@@ -113,13 +134,8 @@ def _suggest_requirement(text: str) -> str:
     """
     guess = next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
     written = re.match(r"[\w.-]+", guess)
-    package = PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
+    package = _PACKAGE_OF.get(canonicalize_name(written[0])) if written else None
     return f"{package}{guess[written.end() :]}" if written and package else guess
-
-
-def _suggest_for_several(text: str) -> str:
-    """Return the hint for a line with several packages; empty for other lines."""
-    return "write one package per line" if _SEVERAL.match(text) else ""
 
 
 def _suggest_for_index(line: str) -> str:
@@ -327,6 +343,15 @@ def at_commit(url: str) -> str:
     return f"{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
 
 
+def package_of(file: str) -> tuple[str, str]:
+    """Return package and version from the file name of a wheel or sdist; empty texts for other names."""
+    try:
+        name, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return "", ""
+    return name, str(version)
+
+
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
 
 
@@ -393,6 +418,6 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
 def _invalid_requirement(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
     guess = _suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
-    other = _suggest_for_several(text) or f"write NAME[EXTRA]==VERSION; {reason}"
+    other = "write one package per line" if _SEVERAL.match(text) else f"write NAME[EXTRA]==VERSION; {reason}"
     hint = f"did you mean {guess}?" if guess else other
     return bad_line("invalid requirement", where, line, hint=hint)

@@ -69,7 +69,7 @@ def find_workspace(project: Path) -> Workspace | None:
     """Return the workspace of which a project is a member, defined in the closest parent folder; None without one."""
     project = project.resolve()
     for folder in (project, *project.parents):
-        uv = _uv(_tables(folder))
+        uv = table_at(_tables(folder), "tool", "uv")
         table = uv.get("workspace")
         if isinstance(table, dict):
             members = {_name(place): place for place in (folder, *_folders(folder, table))}
@@ -94,18 +94,11 @@ def _matching(root: Path, patterns: Any) -> Iterator[Path]:
 
 def is_virtual(folder: Path) -> bool:
     """Return whether only the dependencies of a project are installed, not the project itself."""
-    return _uv(_tables(folder)).get("package", True) is False
+    return table_at(_tables(folder), "tool", "uv").get("package", True) is False
 
 
 def _name(folder: Path) -> str:
-    project = _tables(folder).get("project")
-    return canonicalize_name(str(project.get("name", ""))) if isinstance(project, dict) else ""
-
-
-def _uv(tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    tool = tables.get("tool")
-    uv = tool.get("uv") if isinstance(tool, dict) else None
-    return uv if isinstance(uv, dict) else {}
+    return canonicalize_name(str(table_at(_tables(folder), "project").get("name", "")))
 
 
 def _tables(folder: Path) -> dict[str, Any]:
@@ -142,18 +135,18 @@ def note_other_tables(tools: Tables, wanted: Collection[str], own: str, file: st
     own
         Normalised name of the project itself.
     """
-    _refuse_poetry(_table(tools, "poetry"), wanted, file, where)
+    _refuse_poetry(table_at(tools, "poetry"), wanted, file, where)
     for place, remedy in NOT_READ.items():
         name = f"tool.{'.'.join(place)}"
-        lost = sorted({*map(canonicalize_name, _packages(_table(tools, *place)))} - {*wanted, own, "python"})
+        lost = sorted({*map(canonicalize_name, _packages(table_at(tools, *place)))} - {*wanted, own, "python"})
         if lost:
             text = f"the packages of [{name}] are not installed: {', '.join(lost)}{remedy}"
             yield Note(text, where(f"[{name}"))
     for tool in ("poetry", "pdm"):
-        if _table(tools, tool).get("source"):
+        if table_at(tools, tool).get("source"):
             text = f"the indexes of [[tool.{tool}.source]] are not used; set UV_INDEX=URL to add one"
             yield Note(text, where(f"[[tool.{tool}.source"))
-    if _table(tools, "pdm", "resolution").get("overrides"):
+    if table_at(tools, "pdm", "resolution").get("overrides"):
         yield Note("the overrides of [tool.pdm.resolution] are ignored", where("[tool.pdm.resolution"))
 
 
@@ -177,13 +170,13 @@ def _names(listed: Any) -> Iterator[str]:
 
 def poetry_groups(tools: Tables) -> tuple[str, ...]:
     """Return Poetry's groups that contain packages; ``dev-dependencies`` of Poetry 1 is the group dev."""
-    groups = _table(tools, "poetry", "group")
-    named = [name for name in groups if _table(groups, name).get("dependencies")]
-    return (*named, *(("dev",) if _table(tools, "poetry").get("dev-dependencies") else ()))
+    groups = table_at(tools, "poetry", "group")
+    named = [name for name in groups if table_at(groups, name).get("dependencies")]
+    return (*named, *(("dev",) if table_at(tools, "poetry").get("dev-dependencies") else ()))
 
 
 def _refuse_poetry(poetry: Tables, wanted: Collection[str], file: str, where: Finder) -> None:
-    asked = {name: spec for name, spec in _table(poetry, "dependencies").items() if name != "python"}
+    asked = {name: spec for name, spec in table_at(poetry, "dependencies").items() if name != "python"}
     lost = [name for name, spec in asked.items() if canonicalize_name(name) not in wanted and not _is_optional(spec)]
     elsewhere = [name for name, spec in asked.items() if canonicalize_name(name) in wanted and _has_source(spec)]
     if not lost and not elsewhere:
@@ -204,7 +197,8 @@ def _has_source(spec: Any) -> bool:
     return any(isinstance(each, dict) and PLACES & each.keys() for each in (spec if isinstance(spec, list) else [spec]))
 
 
-def _table(tables: Tables, *keys: str) -> dict[str, Any]:
+def table_at(tables: Tables, *keys: str) -> dict[str, Any]:
+    """Return a table of TOML by its keys; empty if it does not exist."""
     found: Any = tables
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None

@@ -211,13 +211,7 @@ def configure_folders(session: Session) -> Session:
 
 
 def expand_folders(setting: ConfigSetting, environment: Mapping[str, str]) -> str:
-    """Return the value of a setting; in one of folders, `$NAME` and `${NAME}` are replaced by the variables.
-
-    Raises
-    ------
-    UsageError
-        If a variable is not set, or a folder is relative; the evidence is the source of the setting.
-    """
+    """Return the value of a setting; in one of folders, `$NAME` and `${NAME}` are replaced by the variables."""
     if setting.key not in FOLDERS:
         return setting.value
 

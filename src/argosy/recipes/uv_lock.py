@@ -88,11 +88,6 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...],
         Names of requested extras and groups.
     needed
         The project's dependencies, which the lock must contain.
-
-    Raises
-    ------
-    UsageError
-        If the lock is invalid, or lacks a dependency.
     """
     data = load_toml(text, file)
     if data.get("version") != 1:

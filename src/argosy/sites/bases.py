@@ -58,18 +58,12 @@ def render_images(site: Site) -> Iterator[str]:
 
 
 class System(msgspec.Struct, frozen=True):
-    """A base under the name that a site gives it.
-
-    Attributes
-    ----------
-    base
-        As `argosy build --base` takes it.
-    site
-        The site whose profile contains it; empty for a base that the user named.
-    """
+    """A base under the name that a site gives it."""
 
     base: str
+    """As `argosy build --base` takes it."""
     site: str
+    """The site whose profile contains it; empty for a base that the user named."""
 
 
 def read_systems(folders: Sequence[Path]) -> Mapping[str, System]:

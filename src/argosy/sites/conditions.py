@@ -12,36 +12,28 @@ part, and lists it as not set.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import ge, gt, le, lt
+from typing import Any
 
 import msgspec
 
 from argosy.core.suggest import did_you_mean
 
-OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
-ORDER = frozenset({"<=", ">=", "<", ">"})
+ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt}
+OPERATORS = (*ORDER, "==", "!=")
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The facts about a job that conditions compare; empty if unknown.
-
-    Attributes
-    ----------
-    nodes, ranks, ranks_per_node, gpus_per_node
-        The job's shape.
-    whole_nodes
-        ``yes`` or ``no``: whether the job has whole nodes.
-    runtime_version, slurm
-        Versions of the runtime and of Slurm at the site, if the profile contains them.
-    rocm, cuda, torch, nccl
-        Versions of the software in the image.
-    """
+    """The facts about a job that conditions compare; empty if unknown."""
 
     nodes: str = ""
     ranks: str = ""
     ranks_per_node: str = ""
     gpus_per_node: str = ""
+    """The job's shape."""
     whole_nodes: str = ""
+    """``yes`` or ``no``: whether the job has whole nodes."""
     partition: str = ""
     launcher: str = ""
     mode: str = ""
@@ -49,10 +41,12 @@ class Facts(msgspec.Struct, frozen=True):
     runtime: str = ""
     runtime_version: str = ""
     slurm: str = ""
+    """Versions of the runtime and of Slurm at the site, if the profile contains them."""
     rocm: str = ""
     cuda: str = ""
     torch: str = ""
     nccl: str = ""
+    """Versions of the software in the image."""
 
 
 KNOWN = Facts.__struct_fields__
@@ -118,20 +112,9 @@ def _evaluate_comparison(row: FactComparison, fact: str) -> bool | None:
 
 
 def _compare(operator: str, fact: str, value: str) -> bool:
-    left, right = _numbers(fact), _numbers(value)
-    match operator:
-        case "==":
-            return fact == value
-        case "!=":
-            return fact != value
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-        case _:
-            return left >= right
+    if operator in ORDER:
+        return ORDER[operator](_numbers(fact), _numbers(value))
+    return fact != value if operator == "!=" else fact == value
 
 
 def _numbers(text: str) -> tuple[int, ...]:

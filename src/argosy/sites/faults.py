@@ -53,19 +53,9 @@ def read_faults(path: Path) -> tuple[TomlFault, ...]:
     """Return all faults of a file, in the order of its lines; nothing for a file that is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
-        return find_faults(text, parse_toml(text))
+        table = parse_toml(text)
     except (OSError, ValueError):
         return ()
-
-
-def find_faults(text: str, table: dict[str, Any]) -> tuple[TomlFault, ...]:
-    """Return all faults of a profile, in the order of its lines.
-
-    Parameters
-    ----------
-    text
-        Contents of the file, which `table` was parsed from.
-    """
     found: dict[Keys, TomlFault] = {}
     for keys, piece in _values(table):
         refusal = _convert(keys, piece)
@@ -154,13 +144,10 @@ def _without(data: Any, invalid: frozenset[Keys], keys: Keys) -> Any:
 
 
 def _convert(keys: Keys, piece: Any) -> _Refusal | None:
-    """Convert a piece of a profile, and return why that fails.
+    """Convert a piece of a profile, and return why that fails; `keys` is the path of the piece in the profile.
 
-    Parameters
-    ----------
-    keys
-        Path of the piece in the profile. The path in msgspec's message has as many steps, or fewer; but all of its
-        numbers are 0, because the lists of a piece have one element.
+    The path in msgspec's message has as many steps, or fewer; but all of its numbers are 0, because the lists of a
+    piece have one element.
     """
     try:
         msgspec.convert(piece, Site)
@@ -198,7 +185,6 @@ def _add(found: dict[Keys, TomlFault], refusal: _Refusal, text: str, table: dict
 
 
 def _value_at(table: dict[str, Any], keys: Keys) -> Any:
-    """Return the value at a path."""
     value: Any = table
     for key in keys:
         value = value[int(key)] if isinstance(value, list) else value[key]
@@ -206,13 +192,7 @@ def _value_at(table: dict[str, Any], keys: Keys) -> Any:
 
 
 def _correct_type(expected: str, key: str, value: Any) -> str:
-    """Return how to write a value of the wrong type.
-
-    Parameters
-    ----------
-    expected
-        msgspec's name of the type that the key has.
-    """
+    """Return how to write a value of the wrong type; `expected` is the name that msgspec has for the right one."""
     name = "" if key.isdecimal() else f"{key} = "
     match expected:
         case "int" | "float":
@@ -242,7 +222,6 @@ def _as_number(key: str, value: Any) -> str:
 
 
 def _in_quotes(value: Any) -> str:
-    """Return a value as text of TOML."""
     if isinstance(value, list | dict):
         return '"…", one text in quotes'
     shown = str(value).lower() if isinstance(value, bool) else str(value)
@@ -250,7 +229,6 @@ def _in_quotes(value: Any) -> str:
 
 
 def _as_table(key: str, value: Any) -> str:
-    """Return how to write a table."""
     if isinstance(value, list):
         return f"write [{f'{key}.NAME' if key == 'modes' else key}] instead of [[{key}]]"
     if key == "when":

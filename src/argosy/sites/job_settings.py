@@ -33,37 +33,26 @@ Part = Setting | Cache | SiteBind | SiteOption
 
 
 class SiteSettings(msgspec.Struct, frozen=True):
-    """The settings that a site adds to a job.
-
-    Attributes
-    ----------
-    variables
-        Variables to set inside the container.
-    binds, node_binds
-        Bind mounts; those of `node_binds` are searched on each node and may contain ``*``.
-    folders
-        Folders to create on each node before its ranks start.
-    sbatch, srun, srun_always, runtime
-        Arguments for these programs.
-    annotations
-        Names and values for hooks of the runtime.
-    choices
-        The reason for each setting.
-    avoided
-        Options that the site advises against for such a job.
-    """
+    """The settings that a site adds to a job."""
 
     variables: tuple[Variable, ...] = ()
+    """Variables to set inside the container."""
     binds: tuple[Bind, ...] = ()
     node_binds: tuple[str, ...] = ()
+    """Bind mounts; those of `node_binds` are searched on each node and may contain ``*``."""
     folders: tuple[Word, ...] = ()
+    """Folders to create on each node before its ranks start."""
     sbatch: tuple[str, ...] = ()
     srun: tuple[str, ...] = ()
     srun_always: tuple[str, ...] = ()
     runtime: tuple[str, ...] = ()
+    """Arguments for these programs."""
     annotations: tuple[tuple[str, str], ...] = ()
+    """Names and values for hooks of the runtime."""
     choices: tuple[Choice, ...] = ()
+    """The reason for each setting."""
     avoided: tuple[Avoid, ...] = ()
+    """Options that the site advises against for such a job."""
 
 
 DATE = len("2026-11-21")

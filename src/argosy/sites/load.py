@@ -32,19 +32,12 @@ SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slu
 
 
 class LoadedSite(msgspec.Struct, frozen=True):
-    """A site profile and the file that it was read from.
-
-    Attributes
-    ----------
-    path
-        The profile's file.
-    note
-        Why another profile than the shipped one was read; empty for a shipped profile or one given by its path.
-    """
+    """A site profile and the file that it was read from."""
 
     site: Site
     path: str
     note: str
+    """Why another profile than the shipped one was read; empty for a shipped profile or one given by its path."""
 
 
 def load_profile(name: str, host: Host) -> LoadedSite:
@@ -97,22 +90,14 @@ def locate_profile_errors(name: str, host: Host) -> Iterator[None]:
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The facts that identify a machine.
-
-    Attributes
-    ----------
-    cluster
-        Slurm's ClusterName; empty if it is unknown.
-    host
-        Host name.
-    files
-        Those paths of profiles that exist.
-    """
+    """The facts that identify a machine."""
 
     cluster: str
+    """Slurm's ClusterName; empty if it is unknown."""
     host: str
     variables: Mapping[str, str]
     files: frozenset[str] = frozenset()
+    """Those paths of profiles that exist."""
 
 
 class Match(msgspec.Struct, frozen=True):

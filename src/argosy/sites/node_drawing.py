@@ -36,65 +36,43 @@ FEW_COLUMNS, MORE_COLUMNS = 8, 12
 
 
 class Box(msgspec.Struct, frozen=True):
-    """The look of a core, a GPU or a network card.
-
-    Attributes
-    ----------
-    kind
-        Classes of the style sheet.
-    text, below
-        Text in the part, and a second line of a GPU.
-    title
-        Explanation that a browser shows under the pointer.
-    on_color
-        Whether the text lies on a colour.
-    crossed
-        Whether the part is crossed out.
-    """
+    """The look of a core, a GPU or a network card."""
 
     kind: str
+    """Classes of the style sheet."""
     text: str = ""
     title: str = ""
+    """Explanation that a browser shows under the pointer."""
     below: str = ""
+    """Second line of a GPU."""
     on_color: bool = False
+    """Whether the text lies on a colour."""
     crossed: bool = False
+    """Whether the part is crossed out."""
 
 
 class NodeParts(msgspec.Struct, frozen=True):
-    """The texts and parts of a picture.
-
-    Attributes
-    ----------
-    label
-        Name of the picture, for example ``A node of lumi-g``.
-    description
-        The picture in words, for readers who cannot see it.
-    cards
-        One part for each network card of the profile.
-    notes
-        Lines below the node.
-    """
+    """The texts and parts of a picture."""
 
     title: str
     label: str
+    """Name of the picture, for example ``A node of lumi-g``."""
     facts: str
     description: str
+    """The picture in words, for readers who cannot see it."""
     cores: Mapping[int, Box]
     gpus: Sequence[Box] = ()
     cards: Sequence[Box] = ()
+    """One part for each network card of the profile."""
     notes: Sequence[str] = ()
+    """Lines below the node."""
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """A box of the picture: a NUMA node with its GPUs, or a GPU with its cores.
-
-    Attributes
-    ----------
-    numa
-        Number of the NUMA node; None if the map does not follow the NUMA nodes.
-    """
+    """A box of the picture: a NUMA node with its GPUs, or a GPU with its cores."""
 
     numa: int | None
+    """Number of the NUMA node; None if the map does not follow the NUMA nodes."""
     cores: tuple[int, ...]
     gpus: tuple[int, ...]
 

@@ -84,7 +84,6 @@ def render_picture(site: Site) -> str:
 
 
 def _describe(node: Node) -> str:
-    """Describe the picture in text."""
     cards = f"; {node.nics} network cards" if node.nics else ""
     if not has_map(node):
         return f"{node.cores} cores" + (f", {node.gpus} GPUs" if node.gpus else "") + cards

@@ -50,13 +50,7 @@ def choose_partition(site: Site, asked: str, needs: PartitionNeeds) -> tuple[Par
 
 
 def _allowed_partitions(site: Site, candidates: Sequence[Partition], needs: PartitionNeeds) -> list[Partition]:
-    """Return the partitions that allow a job, in the order of the profile.
-
-    Raises
-    ------
-    SiteError
-        When there is none. The evidence has the limit of each one.
-    """
+    """Return the partitions that allow a job, in the order of the profile; the error has the limits of all."""
     allowed = [p for p in candidates if not partition_refusal(p, needs)]
     if not allowed:
         raise SiteError(
@@ -79,7 +73,6 @@ def _best_partition(site: Site, allowed: Sequence[Partition], needs: PartitionNe
 
 
 def _explain_partition(site: Site, chosen: Partition, needs: PartitionNeeds, *, was_another_refused: bool) -> str:
-    """Return why a partition was chosen."""
     uses_whole_nodes = is_whole(site, None, needs)
     if chosen.whole_nodes != uses_whole_nodes and was_another_refused:
         return "the first one that allows this job"

@@ -23,6 +23,7 @@ from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.core.toml_lines import describe_ignored, find_fault, find_line, load_toml
 from argosy.recipes.trust import foreign_owner, how_to_trust
 from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Evident
 
 DATA = Path(__file__).parent / "data"
 FRAGMENT = "_"
@@ -30,8 +31,6 @@ FRAGMENT = "_"
 
 NAMES = frozenset({"sources", "modes"})
 """Tables whose keys are chosen by the author of the profile: a key ``source`` there is no evidence of a part."""
-EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
-"""Keys of a part that document its values."""
 
 Table = dict[str, Any]
 
@@ -48,12 +47,7 @@ NOT_SHIPPED = "not shipped with Argosy"
 def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
     """Return the folders of profiles by precedence: project, user, system, shipped."""
     user = user_profiles(environment)
-    return (
-        project / PROJECT_FOLDER,
-        *((user,) if user else ()),
-        SYSTEM,
-        DATA,
-    )
+    return (project / PROJECT_FOLDER, *((user,) if user else ()), SYSTEM, DATA)
 
 
 def profile_folders(host: Host) -> tuple[Path, ...]:
@@ -356,12 +350,9 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
 
 
 def _cycle(files: tuple[Path, ...], line: int) -> SiteError:
-    """Return the error for profiles that include each other: `files` are each included by the one before.
+    """Return the error for profiles that include each other: each of `files` is included by the one before.
 
-    Parameters
-    ----------
-    line
-        Line of ``use`` in the last but one, which includes the first.
+    `line` is that of ``use`` in the last but one, which includes the first.
     """
     names = [file.stem.removeprefix(FRAGMENT) for file in files]
     first, last = names[0], names[-2]
@@ -403,7 +394,7 @@ def _merge_part(old: Table, new: Table) -> Table:
         kept = dict.fromkeys((key for key in old if key not in new), old.get("source", ""))
         own = dict.fromkeys(new, new.get("source", ""))
         sources = kept | old.get("sources", {}) | own | new.get("sources", {})
-        joined["sources"] = {key: text for key, text in sources.items() if key not in EVIDENCE}
+        joined["sources"] = {key: text for key, text in sources.items() if key not in Evident.__struct_fields__}
     if "proofs" in old:
         joined["proofs"] = {key: text for key, text in old["proofs"].items() if key not in new} | new.get("proofs", {})
     return joined
@@ -412,14 +403,11 @@ def _merge_part(old: Table, new: Table) -> Table:
 def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Return the error for an invalid file: all of its faults with line and key, and how to correct the first.
 
-    Parameters
-    ----------
-    message
-        The message of msgspec, which is about the first fault.
+    `message` is that of msgspec, which is about the first fault.
     """
-    from argosy.sites.faults import find_faults  # noqa: PLC0415 - only for an error
+    from argosy.sites.faults import read_faults  # noqa: PLC0415 - only for an error
 
-    found = find_faults(text, load_toml(text, str(path), kind=SiteError)) or (find_fault(text, message, Site),)
+    found = read_faults(path) or (find_fault(text, message, Site),)
     first, *others = found
     unknown = "unknown key" if others else ""
     rows = [(f"{path}:{fault.line}", fault.key, fault.what or unknown) for fault in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,14 @@ from argosy.sites.profile import Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
 from argosy.sites.read import DATA, find_profile, fragment_files, read_site, read_table
 
-EVIDENCE = ("why", "source", "checked", "proof", "sources", "proofs", "when")
+EVIDENCE = Conditional.__struct_fields__
 
 
 class ProfileValue(msgspec.Struct, frozen=True):
-    """One value of a profile.
-
-    Attributes
-    ----------
-    key
-        Dotted key: ``slurm.gpu_option``, ``settings.NCCL_SOCKET_IFNAME``.
-    origin
-        File and line of the value.
-    """
+    """One value of a profile."""
 
     key: str
+    """Dotted key: ``slurm.gpu_option``, ``settings.NCCL_SOCKET_IFNAME``."""
     value: str
     when: str
     why: str
@@ -39,6 +32,7 @@ class ProfileValue(msgspec.Struct, frozen=True):
     checked: str
     proof: str
     origin: str = ""
+    """File and line of the value."""
 
 
 def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[ProfileValue, ...]:
@@ -60,7 +54,7 @@ def rows_of(site: Site) -> Iterator[ProfileValue]:
                 yield _row(site, f"modes.{name}", _short(mode), mode)
         elif isinstance(value, tuple) and value and isinstance(value[0], Evident):
             for part in value:
-                yield _row(site, f"{field}.{_name(part)}", _short(part), part)
+                yield _row(site, f"{field}.{_name(asdict(part))}", _short(part), part)
     for name, value in site.validated.facts.items():
         why = f"argosy sites validate, job {site.validated.job}"
         yield ProfileValue(f"validated.{name}", value, "", why, "", site.validated.date, "validated")
@@ -72,16 +66,13 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[ProfileVa
         value = getattr(part, key)
         if isinstance(value, tuple) and value and isinstance(value[0], Evident):
             for each in value:
-                yield _row(site, f"{section}.{key}.{_name(each)}", _short(each), each)
+                yield _row(site, f"{section}.{key}.{_name(asdict(each))}", _short(each), each)
         elif key not in EVIDENCE and value != getattr(empty, key):
             source = part.sources.get(key, part.source)
             row = _row(site, f"{section}.{key}", _text(value), part, source=source)
             shown = proof_of(site, part, key)
-            yield (
-                replace(row, proof="validated", checked=shown[:DATE], source=f"{row.source} ({shown})")
-                if shown
-                else row
-            )
+            validated = {"proof": "validated", "checked": shown[:DATE], "source": f"{row.source} ({shown})"}
+            yield replace(row, **validated) if shown else row
 
 
 def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> ProfileValue:
@@ -90,11 +81,11 @@ def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None 
     return ProfileValue(key, value, when, part.why, address, part.checked or site.checked, part.proof)
 
 
-def _name(part: Evident) -> str:
-    for key in ("name", "word", "to"):
-        if key in part.__struct_fields__:
-            return str(getattr(part, key))
-    return "+".join(getattr(part, "variables", ())) or "+".join(getattr(part, "paths", ()))[:40]
+def _name(part: Mapping[str, Any]) -> str:
+    for key in ("name", "word"):
+        if key in part:
+            return str(part[key])
+    return "+".join(part.get("variables", ())) or "+".join(part.get("paths", ()))[:40]
 
 
 def _short(part: Evident) -> str:
@@ -126,7 +117,7 @@ def _with_origin(row: ProfileValue, texts: list[tuple[Path, str, dict[str, Any]]
         if isinstance(part, dict) and key in part:
             keys: tuple[str, ...] = (section, key)
         elif isinstance(part, list):
-            names = [_raw_name(each) for each in part]
+            names = [_name(each) for each in part]
             if key not in names:
                 continue
             keys = (*section.split("."), str(names.index(key)))
@@ -134,13 +125,6 @@ def _with_origin(row: ProfileValue, texts: list[tuple[Path, str, dict[str, Any]]
             continue
         return ProfileValue(**{**asdict(row), "origin": f"{path}:{find_line(text, keys)}"})
     return row
-
-
-def _raw_name(part: dict[str, Any]) -> str:
-    for key in ("name", "word", "to"):
-        if key in part:
-            return str(part[key])
-    return "+".join(part.get("variables", ())) or "+".join(part.get("paths", ()))[:40]
 
 
 def diff_sites(first: Site, second: Site) -> tuple[tuple[str, str, str], ...]:

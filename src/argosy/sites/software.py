@@ -130,11 +130,14 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes
     ----------
     folders
-        Folders with images of the site.
+        Folders with images of the site. They may contain variables, for example ``$PROJECT/images``; a folder with a
+        variable that is not set is skipped.
     catalog
         Command that lists the images of the site.
     bases
-        Base images, the recommended one first.
+        Base images, the recommended one first. The default base stays ``debian:bookworm``. On a machine that cannot
+        create it, a build without ``--base`` takes the first base that exists and has ``enter = "exec"``; if the build
+        needs Python, the first of those with ``python``, or with ``python`` in ``holds``.
     signed_by
         Fingerprints of OpenPGP keys; one of them must have signed every image that is launched. Empty: any image.
     cotainr_systems

@@ -144,6 +144,10 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 HINTS = (
     (NO_SUCH_CLUSTER, ASK_CLUSTERS),
     (r"unrecognized option", "the Slurm of this site does not know this option: correct --sbatch-arg"),
+    (
+        r"mutually exclusive",
+        "remove one of them; variables such as SBATCH_GPUS_PER_NODE count as options, see: env | grep SBATCH_",
+    ),
     (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",

@@ -18,6 +18,7 @@ STATES: Mapping[str, tuple[str, str]] = {
     "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
     "REQUEUE_FED": (WAITING, "was requeued in the federation"),
     "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
+    "EXPEDITING": (WAITING, "was requeued, and starts before other jobs"),
     "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
     "CONFIGURING": (RUNNING, "its nodes are getting ready"),
     "RUNNING": (RUNNING, "runs"),
@@ -44,7 +45,7 @@ STATES: Mapping[str, tuple[str, str]] = {
         "has left the queue, but how it ended is not known: Slurm does not list it, and no end was recorded",
     ),
 }
-"""State of Slurm 22.05 to 25.05 (squeue(1)), or `FORGOTTEN` -> its kind, and its meaning for users."""
+"""State of Slurm 22.05 to 26.05 (squeue(1)), or `FORGOTTEN` -> its kind, and its meaning for users."""
 
 FORGOTTEN = "UNKNOWN"
 """State of a job that has left the queue, if neither Slurm nor the job's record knows its end."""
@@ -97,6 +98,10 @@ STUCK = (
     (r"BadConstraints", "no node has the requested resources: cancel it, and request less"),
     (r"PartitionTimeLimit", "its --time is above the limit of the partition: argosy cancel {job}, and request less"),
     (r"PartitionNodeLimit", "its --nodes are above the limit of the partition: argosy cancel {job}, and request fewer"),
+    (
+        r"PartitionConfig",
+        "the partition has fewer nodes or cores than it requests, or excludes it: argosy cancel {job}; request less",
+    ),
     (
         r"MaxMemPerLimit",
         "its memory is above the limit of the partition: argosy cancel {job}, and request less with --mem",

@@ -25,15 +25,7 @@ from argosy.wrap.versions import CACHE, open_prefix
 
 
 def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
-    """Check files, image, runtime and unpacked trees of a prefix, then start the container of its commands once.
-
-    Raises
-    ------
-    UsageError
-        If the folder is not a prefix.
-    CheckFailed
-        If the prefix's record cannot be read.
-    """
+    """Check files, image, runtime and unpacked trees of a prefix, then start the container of its commands once."""
     version = open_prefix(prefix)
     folder = version_folder(prefix, version.number)
     found = [_files(folder, version), _image(folder, version, prefix, session), _runtime(version, prefix, session)]
@@ -104,15 +96,7 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
 
 
 def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
-    """Refuse an image or installation whose torch does not support the GPUs of the site, if ``--site`` is given.
-
-    Raises
-    ------
-    CheckFailed
-        If torch cannot use the site's GPUs.
-    SiteError
-        If there is no such site.
-    """
+    """Refuse an image or installation whose torch does not support the GPUs of the site, if ``--site`` is given."""
     if not recipe.site or recipe.kind is PrefixSourceKind.FILES:
         return
     site = load_site(recipe.site, session.host)
@@ -124,13 +108,7 @@ def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: 
 
 
 def refuse_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
-    """Refuse a build of torch for GPUs of another vendor than the site's; an image without torch passes.
-
-    Raises
-    ------
-    CheckFailed
-        If torch was built for other GPUs, or only for CPUs.
-    """
+    """Refuse a build of torch for GPUs of another vendor than the site's; an image without torch passes."""
     backend = BACKENDS[site.node.gpu_vendor]
     if not torch.get("__version__") or torch.get(backend):
         return

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-import msgspec
-
 from argosy.builder.backends.container import find_build_container
 from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
@@ -20,15 +18,10 @@ from argosy.builder.downloads import static_uv
 from argosy.builder.finish import write_layer_files
 from argosy.builder.output.assemble import plan_metadata, write_delta
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.layout import (
-    APPTAINER_BASE,
-    ENV_PREFIX,
-    LOCK,
-    ROOT,
-    Activation,
-)
+from argosy.core.layout import APPTAINER_BASE, ENV_PREFIX, LOCK, ROOT, Activation
 from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy, work_folder
 from argosy.host.architectures import MACHINES, go_arch
@@ -44,7 +37,7 @@ from argosy.recipes.pip_settings import read_pip_config
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import plan_uv_settings
 from argosy.version import VERSION
-from argosy.wrap.model import InContainer, Needs, PrefixRecipe
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, VersionImage
 
 MAGIC = b"\x7fELF"
 GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0")
@@ -81,33 +74,12 @@ def _binaries(prefix: Path) -> Iterator[Path]:
                 yield path
 
 
-ARCHIVES = frozenset({Kind.TAR})
 SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
 UNPACK = "bin/conda-unpack"
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """An installation in an image."""
-
-    image: Path
-    at: str
-    """Its path in the container."""
-    needs: Needs
-    """Requirements of its programs."""
-    inside: InContainer
-    """Its programs and their neighbours, listed on disk: in a container, folders of the host might hide them."""
-    base: str
-    """The base that was used."""
-
-
-def pack_folder(recipe: PrefixRecipe, folder: Path, session: Session) -> Placed:
-    """Write an image of the base and a layer with the installation.
-
-    Raises
-    ------
-    ArgosyError
-        If there is no such folder or archive, it is for another architecture, or the base cannot be opened.
-    """
+def pack_folder(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionImage:
+    """Write an image of the base and a layer with the installation."""
     source = Path(recipe.sources[0])
     with work_folder(session.work_parent()) as work:
         with session.step("base", recipe.base) as step:
@@ -124,7 +96,7 @@ def pack_folder(recipe: PrefixRecipe, folder: Path, session: Session) -> Placed:
             step.result = f"{source} to {at}"
         with session.step("pack", "the layer"):
             _finish(tree, at, base, folder / "image.sif", session)
-    return Placed(folder / "image.sif", at, needs, inside, base.reference)
+    return VersionImage(folder / "image.sif", replace(recipe.over(base.reference), at=at), needs, inside)
 
 
 def link_file(source: str, target: str) -> None:
@@ -143,7 +115,7 @@ def _place(recipe: PrefixRecipe, source: Path, tree: Path, base: Base, session: 
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, place, symlinks=True, copy_function=link_file)
         return at
-    if identify_file(source).kind not in ARCHIVES:
+    if identify_file(source).kind is not Kind.TAR:
         hint = "pass the folder of an installation, or a conda-pack archive"
         raise UsageError(f"{source} is {identify_file(source).description}", hint=hint)
     place = work / "unpacked"
@@ -178,13 +150,7 @@ def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> 
 
 
 def refuse_other_place(at: str, named: str, source: Path) -> None:
-    """Refuse a path for an installation that differs from the one in its files.
-
-    Raises
-    ------
-    UsageError
-        If the paths differ.
-    """
+    """Refuse a path for an installation that differs from the one in its files."""
     if at and named and at != named:
         raise UsageError(
             f"cannot put {source} at {at}: its files contain the path {named}",

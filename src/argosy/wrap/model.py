@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.model import Bind, GpuMode
+from argosy.core.records import replace
 
 
 class PrefixSourceKind(StrEnum):
@@ -74,6 +75,11 @@ class PrefixRecipe(msgspec.Struct, frozen=True):
         more = f" and {', '.join(self.added)}" if self.added else ""
         return f"{', '.join(Path(source).name or source for source in self.sources)}{more}{over}"
 
+    def over(self, used: str) -> PrefixRecipe:
+        """Return the recipe with the base that was used for the default one, so that later versions use it, too."""
+        other = self.default_base and used != self.base
+        return replace(self, base=used, default_base=False) if other else self
+
 
 class WrapRequest(msgspec.Struct, frozen=True):
     """A request of `argosy wrap new`: the sources, the target folder, and how the commands start."""
@@ -134,6 +140,18 @@ class Needs(msgspec.Struct, frozen=True):
     """The newest version of glibc's symbols in use, for example (2, 35); (0, 0) if none is."""
     by: str = ""
     """The file that uses it."""
+
+
+class VersionImage(msgspec.Struct, frozen=True):
+    """The image in the folder of a version."""
+
+    image: Path
+    recipe: PrefixRecipe
+    """How it was made, with the base that was used."""
+    needs: Needs = msgspec.field(default_factory=Needs)
+    """Requirements of an installation on the base; empty for an image that was built here."""
+    inside: InContainer | None = None
+    """Contents of an installation; None if a container of the image can list them."""
 
 
 class Version(msgspec.Struct, frozen=True):

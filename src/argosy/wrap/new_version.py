@@ -37,7 +37,7 @@ from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import refuse_gpu_build_at_site
 from argosy.wrap.installations import pack_folder
-from argosy.wrap.model import InContainer, Needs, PrefixRecipe, PrefixSourceKind, Settings, Version, WrapReport
+from argosy.wrap.model import InContainer, PrefixRecipe, PrefixSourceKind, Settings, Version, VersionImage, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
     plan_commands,
@@ -52,7 +52,7 @@ from argosy.wrap.plan import (
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import CACHE, keep_readers, next_number, switch
+from argosy.wrap.versions import CACHE, keep_readers, next_number, share_new_prefix, switch
 
 PROBE_MARK = "argosy:"
 """Prefix of each line of ``probe.sh``, because an image's own scripts may print, too."""
@@ -60,21 +60,14 @@ PROBE_MARK = "argosy:"
 
 CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE -- /bin/sh -c true"
 
+BAD_SUPERBLOCK = "bad superblock"
+ROOT_HINT = (
+    "wrap it as an ordinary user, for example the owner of your software folder: for root, Apptainer mounts the image "
+    "with this machine's kernel, which may lack the image's compression"
+)
+
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
-NO_NEEDS = Needs()
-
-
-class VersionImage(msgspec.Struct, frozen=True):
-    """The image in the folder of a version."""
-
-    image: Path
-    recipe: PrefixRecipe
-    """How it was made, with the base that was used."""
-    needs: Needs = NO_NEEDS
-    """Requirements of an installation on the base; empty for an image that was built here."""
-    inside: InContainer | None = None
-    """Contents of an installation; None if a container of the image can list them."""
 
 
 CreateImage = Callable[[Path, Session], VersionImage]
@@ -123,6 +116,8 @@ def add_version(
             step.result = f"{count(len(version.commands), 'command')}, started by {version.runtime}"
         keep_readers(prefix, folder, version.trees)
     write_activation(prefix, version)
+    if not previous:
+        share_new_prefix(prefix)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
@@ -168,15 +163,7 @@ def _write_version_files(
 def _prepare_start(
     opened: OpenedImage, before: Path | None, settings: Settings, prefix_session: Session, session: Session
 ) -> ContainerPlan:
-    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
-
-    Parameters
-    ----------
-    before
-        The image of the version before; None if there is none.
-    prefix_session
-        The session with the cache of the prefix.
-    """
+    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix."""
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
@@ -215,11 +202,6 @@ def collect_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, .
 def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once, and list the programs to wrap.
 
-    Parameters
-    ----------
-    image
-        The image as the user wrote it, for errors.
-
     Raises
     ------
     ImageError
@@ -238,7 +220,8 @@ def probe_image(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
             evidence=reply.stderr.strip(),
             hint="use an image with a shell, or start the program with argosy run IMAGE -- PROGRAM",
         )
-    raise tool_error(command, reply, doing="looking for programs in the image", hint=CONTAINER_HINT)
+    hint = ROOT_HINT if BAD_SUPERBLOCK in reply.stderr and not plan.entry.person.uid else CONTAINER_HINT
+    raise tool_error(command, reply, doing="looking for programs in the image", hint=hint)
 
 
 def parse_probe(text: str) -> InContainer | None:
@@ -267,22 +250,13 @@ def _parse_settings(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionImage:
-    """Create the image that `recipe` describes in `folder`.
-
-    Raises
-    ------
-    ArgosyError
-        If a build fails, or an image cannot be read.
-    """
+    """Create the image that `recipe` describes in `folder`."""
     if recipe.kind is PrefixSourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
         image, used = _build_image(recipe, recipe.base, files, folder, session)
-        return VersionImage(image, _with_base(recipe, used))
+        return VersionImage(image, recipe.over(used))
     if recipe.kind is PrefixSourceKind.FOLDER:
-        placed = pack_folder(recipe, folder, session)
-        return VersionImage(
-            placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
-        )
+        return pack_folder(recipe, folder, session)
     return VersionImage(_make_from_image(recipe, folder, session), recipe)
 
 
@@ -303,11 +277,6 @@ def extend_image(
 
     Only the new packages are packed, unless a script may change others. If they need other versions of those in `old`,
     the image is rebuilt from the sources.
-
-    Raises
-    ------
-    ArgosyError
-        If the build fails.
     """
     try:
         return VersionImage(
@@ -360,13 +329,6 @@ def _build_image(
         return image, build_image(request, session).base
     with hiding_file(folder / ADDED, "argosy wrap update", command="argosy wrap new"):
         return image, build_image(request, session).base
-
-
-def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
-    """Return the recipe with the base that was used for the default one, so that later versions use it, too."""
-    if not recipe.default_base or used == recipe.base:
-        return recipe
-    return replace(recipe, base=used, default_base=False)
 
 
 def _copy_or_link_image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:

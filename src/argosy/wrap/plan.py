@@ -49,11 +49,6 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     ----------
     at
         Path of an installation: the paths may be relative to it.
-
-    Raises
-    ------
-    UsageError
-        If no path is given for an image that Argosy did not build.
     """
     named = tuple(path if path.startswith("/") or not at else f"{at}/{path}" for path in settings.paths)
     if named:
@@ -70,13 +65,7 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
 
 
 def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
-    """Refuse a relative path before an image is built; those of an installation are relative to its folder.
-
-    Raises
-    ------
-    UsageError
-        If a path is neither absolute nor the name of a program.
-    """
+    """Refuse a relative path before an image is built; those of an installation are relative to its folder."""
     for path in settings.paths if recipe.kind is not PrefixSourceKind.FOLDER else ():
         if not path.startswith("/") and ("/" in path or path in {".", "..", "bin"}):
             raise UsageError(
@@ -87,13 +76,7 @@ def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
 
 
 def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> CommandsPlan:
-    """Choose the commands; of two with the same name, the first one is used, as on a PATH.
-
-    Raises
-    ------
-    ImageError
-        If a path is not in the image, or there is no program.
-    """
+    """Choose the commands; of two with the same name, the first one is used, as on a PATH."""
     refuse_missing_paths(inside.missing, image, f"PATH of the image: {inside.path}")
     chosen: dict[str, str] = {}
     hidden: list[tuple[str, str, str]] = []
@@ -112,18 +95,7 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
 
 
 def refuse_missing_paths(missing: Sequence[str], image: str, evidence: str = "") -> None:
-    """Refuse paths that the image does not contain.
-
-    Parameters
-    ----------
-    image
-        The image as the user wrote it.
-
-    Raises
-    ------
-    ImageError
-        If there is one.
-    """
+    """Refuse paths that the image does not contain."""
     if missing:
         what = f"{image} has no programs at {', '.join(missing)}"
         raise ImageError(what, evidence=evidence, hint="check the path: argosy run IMAGE -- ls /opt")
@@ -151,13 +123,7 @@ def shadowed_folders(inside: InContainer) -> tuple[str, ...]:
 
 
 def refuse_host_setting(settings: Settings, inside: InContainer) -> None:
-    """Refuse ``--host`` for an environment that needs the image's own system folders.
-
-    Raises
-    ------
-    UsageError
-        If the environment uses the Python of the base.
-    """
+    """Refuse ``--host`` for an environment that needs the image's own system folders."""
     if settings.host and inside.python and not inside.python.startswith(ROOT + "/"):
         raise UsageError(
             "--host hides the system folders of the base, which this environment needs",
@@ -184,12 +150,6 @@ def refuse_unusable_interpreter(source: str, interpreter: str, image: InContaine
         The facts about the image; its missing paths contain the interpreter, if the image does not have it.
     prefix
         The prefix whose command the interpreter is; empty if it is another program.
-
-    Raises
-    ------
-    UsageError
-        If the commands of the venv could not start. Folders that the image does not have are the host's, also in the
-        container.
     """
     pip = f"{source}/bin/pip freeze > requirements.txt; argosy wrap requirements.txt --prefix DIR"
     if prefix:
@@ -225,13 +185,7 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
 
 
 def refuse_unsupported_runtime(name: str) -> None:
-    """Refuse a runtime that wrappers cannot start.
-
-    Raises
-    ------
-    UsageError
-        If wrappers cannot start the runtime.
-    """
+    """Refuse a runtime that wrappers cannot start."""
     if name not in WRAPPING:
         raise UsageError(
             f"{name} cannot start wrapped commands",
@@ -241,13 +195,7 @@ def refuse_unsupported_runtime(name: str) -> None:
 
 
 def refuse_newer_glibc(needs: Needs, inside: InContainer) -> None:
-    """Refuse an installation that needs a newer glibc than the base has.
-
-    Raises
-    ------
-    CheckFailed
-        If the base's glibc is too old.
-    """
+    """Refuse an installation that needs a newer glibc than the base has."""
     have = tuple(parse_int(part) for part in inside.glibc.split(".")[:2] if part.isdecimal())
     if have and needs.glibc > have:
         asked = ".".join(map(str, needs.glibc))

@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import ImageError, UsageError
+from argosy.core.os_errors import naming_option
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -49,10 +50,7 @@ TREE = re.compile(r"(joined-)?(sha256-[0-9a-f]{64}|(file|layer)(-[0-9a-f]+){5}|v
 def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
     """Create a prefix whose ``bin`` contains one small wrapper for each command of an image.
 
-    Raises
-    ------
-    ArgosyError
-        If any step fails. The prefix then does not exist, or is as empty as before.
+    If it fails, the prefix does not exist, or is as empty as before.
     """
     prefix = request.prefix
     if request.recipe.kind is PrefixSourceKind.FOLDER and (request.recipe.before or request.recipe.after):
@@ -68,19 +66,17 @@ def create_prefix(request: WrapRequest, session: Session) -> WrapReport:
     recipe = with_own_python(request.recipe, settings)
     draft = VersionDraft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
-        with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
+        with (
+            naming_option(prefix, "--prefix"),
+            locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True),
+        ):
             refuse_prefix(prefix)
-            return _create(prefix, draft, session)
+            with creating(prefix):
+                return add_version(prefix, draft, _from_sources(recipe), session)
     finally:
         if not existed:
             with contextlib.suppress(OSError):  # not empty: it has a version, or another process uses it
                 prefix.rmdir()
-
-
-def _create(prefix: Path, draft: VersionDraft, session: Session) -> WrapReport:
-    """Create the first version of a locked prefix; remove everything again if that fails."""
-    with creating(prefix):
-        return add_version(prefix, draft, _from_sources(draft.recipe), session)
 
 
 def _refuse_without_programs(request: WrapRequest) -> None:
@@ -98,15 +94,12 @@ def _refuse_without_programs(request: WrapRequest) -> None:
 def update_prefix(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
     """Create the next version of a prefix, then switch to it with one rename.
 
+    If it fails, the prefix is unchanged.
+
     Parameters
     ----------
     settings
         The new settings of the commands; None keeps the present ones.
-
-    Raises
-    ------
-    ArgosyError
-        If any step fails. The prefix is then unchanged.
     """
     prefix = request.prefix
     with locked_prefix(prefix, session, doing=f"updating {prefix}"):
@@ -186,11 +179,6 @@ def rollback_prefix(prefix: Path, number: int, session: Session) -> WrapReport:
     ----------
     number
         Number of the version; 0 means the one before the current one, or the last one if there is no current one.
-
-    Raises
-    ------
-    UsageError
-        If there is no such version.
     """
     with locked_prefix(prefix, session, doing=f"switching {prefix}"):
         now, known = current_version(prefix) or 0, versions(prefix)
@@ -246,11 +234,6 @@ def _choose_image(request: UpdateRequest, recipe: PrefixRecipe, *, other_setting
 
     If only settings change, the image stays. If only packages are added, the image is the base. Otherwise the image is
     created from the sources again.
-
-    Raises
-    ------
-    ImageError
-        If the current image is a link to a missing file.
     """
     current = image_of_prefix(request.prefix)
     if current is not None and current.is_symlink() and not current.exists() and not request.image:

@@ -120,18 +120,15 @@ def _trees(start: StartFile) -> str:
 
 def _command(start: StartFile) -> str:
     names = " ".join(start.drop)
+    on_top = f"""\
+# Lets an environment on top find the packages of the image, if it was created with --system-site-packages.
+[ -z "$argosy_above" ] || export PYTHONPATH="$argosy_prefix/{ON_TOP}"
+"""
     return f"""\
 # Keep variables of host software, and the user's ~/.local, out of the container.
 unset -v {names}
 export PYTHONNOUSERSITE=1 ARGOSY_WRAP="$argosy_prefix"
-{_on_top() if start.on_top else ""}"""
-
-
-def _on_top() -> str:
-    return f"""\
-# Lets an environment on top find the packages of the image, if it was created with --system-site-packages.
-[ -z "$argosy_above" ] || export PYTHONPATH="$argosy_prefix/{ON_TOP}"
-"""
+{on_top if start.on_top else ""}"""
 
 
 def write_version_files(

@@ -31,11 +31,6 @@ def plan_recipe(
 ) -> PrefixRecipe:
     """Return the recipe for sources: files to build from, an installation on disk, or an image.
 
-    Parameters
-    ----------
-    base
-        The base that the user chose; empty for the default.
-
     Raises
     ------
     UsageError
@@ -107,11 +102,6 @@ def with_package_options(
     ----------
     given
         Values of `PackageOptions`; further keys are ignored.
-
-    Raises
-    ------
-    UsageError
-        If an option is given for a recipe that installs no packages.
     """
     unused = [name for name in PACKAGE_ROWS if given.get(name) and name != "site"]
     if unused and recipe.kind is not PrefixSourceKind.FILES:
@@ -137,13 +127,7 @@ def _named_like_environment(archive: Path) -> bool:
 
 
 def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:
-    """Return the absolute paths of scripts, so that an update finds them.
-
-    Raises
-    ------
-    UsageError
-        If a script does not exist.
-    """
+    """Return the absolute paths of scripts, so that an update finds them."""
     for script in scripts:
         if not script.is_file():
             raise UsageError(f"there is no script {script}", hint="check the path")
@@ -151,25 +135,13 @@ def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
-    """Read a file of variables.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, or a line is invalid.
-    """
+    """Read a file of variables."""
     with translate_os_errors(path.parent):
         return parse_environ(path.read_text(encoding="utf-8"), str(path))
 
 
 def parse_environ(text: str, where: str) -> tuple[tuple[str, str], ...]:
-    """Parse a file of variables: lines ``NAME=VALUE`` or ``export NAME=VALUE``, quoted as in a shell.
-
-    Raises
-    ------
-    UsageError
-        If a line has another form, or its value refers to other variables or commands.
-    """
+    """Parse a file of variables: lines ``NAME=VALUE`` or ``export NAME=VALUE``, quoted as in a shell."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         row = line.strip().removeprefix("export ").strip()

@@ -75,10 +75,6 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
 
     Parameters
     ----------
-    cache
-        Folder for merged files.
-    name
-        Last part of the merged folder's name.
     at
         Path of an installation: its first folder is that of the host, unless it is a system folder.
 

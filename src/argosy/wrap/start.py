@@ -256,7 +256,7 @@ def render_bwrap(start: StartFile) -> str:
         "argosy_rest=$#",
         'set -- -- /bin/sh -c "$hold_container" argosy-hold "$@"',
         'set -- --remount-ro / "$@"',
-        *_devices(start.devices),
+        *(f'set -- --ro-bind-try {quote(bind.source)} {quote(bind.target)} "$@"' for bind in start.devices.binds),
         _render_visible(start, "bwrap").rstrip(),
         "for argosy_place in /tmp /var/tmp; do",
         '    [ ! -d "$argosy_place" ] || set -- --bind "$argosy_place" "$argosy_place" "$@"',
@@ -310,7 +310,3 @@ def _render_entry(entry: RootEntry) -> str:
     if entry.how is How.BIND and not entry.source.startswith("/"):
         words = (words[0], ShellExpr(f"$argosy_trees/{in_double_quotes(entry.source)}"), entry.target)
     return join(words)
-
-
-def _devices(devices: Devices) -> list[str]:
-    return [f'set -- --ro-bind-try {quote(bind.source)} {quote(bind.target)} "$@"' for bind in devices.binds]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,18 @@ from argosy.core.locks import deferred_signals, files_beside, hold_lock
 from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
-from argosy.core.shared_folders import READERS, is_foreign_link, let_read, let_read_tree, read_regular_file
-from argosy.core.shell import quote
-from argosy.core.store import PART, remove_path, write_link
+from argosy.core.shared_folders import (
+    GROUP,
+    READERS,
+    give_to_group,
+    is_foreign_link,
+    is_shared,
+    let_read,
+    let_read_tree,
+    read_regular_file,
+)
+from argosy.core.shell import join, quote
+from argosy.core.store import PART, make_folder, remove_path, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -36,13 +46,7 @@ GONE = ".gone.part"
 
 
 def refuse_prefix(prefix: Path) -> None:
-    """Reject a path for a new prefix if it is in use.
-
-    Raises
-    ------
-    UsageError
-        If the path is a file, an existing prefix, or a folder that is not empty, or has invalid characters.
-    """
+    """Reject a path for a new prefix if it is in use."""
     if current_version(prefix) is not None:
         hint = f"change it: argosy wrap update {quote(str(prefix))}; or choose another --prefix"
         raise UsageError(f"{prefix} already contains wrapped commands", hint=hint)
@@ -82,13 +86,22 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
     with translate_os_errors(prefix, "--prefix"):
-        prefix.mkdir(parents=True, exist_ok=True)
+        make_folder(prefix.parent)
+        prefix.mkdir(exist_ok=True)
     if not os.access(prefix, os.W_OK):
-        raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
+        hint = "choose a folder with write permission" if new else _advise_own_prefix(prefix)
+        raise CheckFailed(f"cannot write to {prefix}", hint=hint)
     _refuse_foreign_links(prefix)
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         _sweep(prefix)
         yield
+
+
+def _advise_own_prefix(prefix: Path) -> str:
+    paths = open_prefix(prefix).settings.paths
+    options = ("-w", ",".join(paths)) if paths else ()
+    command = join(("argosy", "wrap", str(prefix), *options, "--prefix", "DIR"))
+    return f"make your own prefix from its image, and change that one: {command}"
 
 
 def _refuse_foreign_links(prefix: Path) -> None:
@@ -141,6 +154,8 @@ def switch(prefix: Path, number: int) -> None:
 def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
     """Let those users read a new version who can read the current one, also if this user's umask is 077.
 
+    The group of a shared folder can read the first version in it.
+
     Parameters
     ----------
     folder
@@ -149,24 +164,42 @@ def keep_readers(prefix: Path, folder: Path, trees: tuple[str, ...]) -> None:
         Names of its trees in the cache of the prefix. The modes of the files in them are those of the image.
     """
     current = current_version(prefix)
-    readers = version_folder(prefix, current).stat().st_mode & READERS if current else 0
+    readers = version_folder(prefix, current).stat().st_mode & READERS if current else _new_readers(prefix)
     if not readers:
         return
-    let_read_tree(folder, readers)
     cache = prefix / CACHE / "trees"
     entries = [cache / name for name in trees]
-    for path in (cache.parent, cache, *entries, *(inside for entry in entries for inside in entry.iterdir())):
+    inside = [path for entry in entries for path in (entry, *entry.iterdir())]
+    _keep_group(prefix, folder, inside)
+    let_read_tree(folder, readers)
+    for path in (cache.parent, cache, *inside):
         let_read(path, readers)
 
 
-def read_version(prefix: Path, number: int) -> Version:
-    """Read the record of a version.
+def _keep_group(prefix: Path, folder: Path, inside: list[Path]) -> None:
+    """Give a new version to the group of a setgid prefix: linked and moved files have another one."""
+    status = prefix.stat()
+    if status.st_mode & stat.S_ISGID:
+        give_to_group(folder, status.st_gid)
+        for path in inside:
+            with suppress(OSError):  # this user is not a member of the group
+                os.chown(path, -1, status.st_gid, follow_symlinks=False)
 
-    Raises
-    ------
-    CheckFailed
-        If the record is missing or damaged.
-    """
+
+def _new_readers(prefix: Path) -> int:
+    return GROUP if is_shared(prefix) or is_shared(prefix.parent) else 0
+
+
+def share_new_prefix(prefix: Path) -> None:
+    """Let the group of a shared folder read a new prefix; `keep_readers` does this for its version."""
+    modules = prefix / MODULES
+    own = (prefix, prefix / VERSIONS, prefix / ACTIVATE, prefix / ACTIVATE_FISH, modules, *modules.iterdir())
+    for path in own if _new_readers(prefix) else ():
+        let_read(path, GROUP)
+
+
+def read_version(prefix: Path, number: int) -> Version:
+    """Read the record of a version."""
     path = version_folder(prefix, number) / RECORD
     try:
         return decode_json(read_regular_file(path), Version)
@@ -184,15 +217,7 @@ def write_version(folder: Path, version: Version) -> None:
 
 
 def open_prefix(prefix: Path) -> Version:
-    """Read the current version of a prefix.
-
-    Raises
-    ------
-    UsageError
-        If the folder is not a prefix.
-    CheckFailed
-        If the record cannot be read.
-    """
+    """Read the current version of a prefix."""
     number = current_version(prefix)
     if number is None:
         reason = f"{prefix / SWITCH} does not point to one of its versions"

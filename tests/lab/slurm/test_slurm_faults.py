@@ -94,7 +94,7 @@ def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
     ("options", "says"),
     [
         (("--partition", "nowhere"), "see the partitions with"),
-        (("--nodes", "99"), "request fewer nodes"),
+        (("--mem", "99T"), "request less with --mem"),
         (("--time", "not a time"), "time"),
         (("--nodelist", "nowhere"), "see the nodes with"),
         (("--sbatch-arg=--no-such-option",), "no-such-option"),

@@ -25,7 +25,7 @@ TWO_EACH = ["node1", "node1", "node2", "node2"]
 
 PRINT = "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0))]))"
 OF_THE_JOB = re.compile(
-    r"SLURM_(TASK_PID|CPU_BIND|CPU_BIND_LIST|(SRUN|STEP)_\w+PORT\w*|JOBID|JOB_(ID|START_TIME|END_TIME))|\w+_PORT\Z"
+    r"SLURM_(TASK_PID|CPU_BIND|CPU_BIND_LIST|(SRUN|STEP)_\w+PORT\w*|JOBID|JOB_(ID|SLUID|START_TIME|END_TIME))|\w+_PORT\Z"
     r"|JAX_COORDINATOR_ADDRESS|NCCL_DEBUG_FILE|(APPTAINER|SINGULARITY)\w*|OLDPWD|_\Z"
 )
 """Variables that differ between two jobs, and the masks that srun was given."""

@@ -6,16 +6,18 @@ import ast
 
 import pytest
 
-from argosy.bench.requests import as_node_test, exclude_bad_nodes, node_test_command
+from argosy.bench.requests import as_node_test, node_test_command
 from argosy.core.errors import UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
+from argosy.diagnostics.verify import verify
 from argosy.diagnostics.verify.logs import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.record import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_package
 from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.slurm.sbatch import JobOptions
+from tests.unit.machines import make_session
 
 GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"
 HOSTS = ("n1", "n2", "n3")
@@ -117,10 +119,12 @@ def test_the_program_needs_only_torch() -> None:
 
 def exclude(words: str) -> LaunchRequest:
     request = LaunchRequest("my.sif", ("true",), options=JobOptions(exclude=words))
-    return exclude_bad_nodes(request, lambda job: {"12": ("n2", "n7"), "13": ()}[job])
+    return verify.exclude_bad_nodes_of(request, make_session())
 
 
-def test_bad_nodes_of_a_job_are_excluded_beside_named_nodes() -> None:
+def test_bad_nodes_of_a_job_are_excluded_beside_named_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, tuple[str, ...]] = {"12": ("n2", "n7"), "13": ()}
+    monkeypatch.setattr(verify, "find_bad_nodes_of", lambda _, job: found[job])
     request = exclude("n1,@12,n[3-4]")
     assert request.options.exclude == "n1,n2,n7,n[3-4]"
     assert [(row.value, row.why) for row in request.choices] == [("n2,n7", "bad nodes of job 12")]

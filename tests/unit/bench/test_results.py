@@ -23,6 +23,7 @@ from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.submit import Launched
 from tests.unit.machines import make_session
+from tests.unit.plans import plan_text
 
 OWN = """\
 # all_reduce · {ranks} ranks on {nodes} nodes · nccl on H100 · torch 2.7
@@ -58,8 +59,8 @@ def keep(session: Session, job: str, text: str | None, *, nodes: int = 1, **note
         output.write_text(text)
     submitted = {"job": job, "site": "lab", "time": "2026-01-02T03:04:05", "output": str(output)}
     (record / "submitted.json").write_text(json.dumps(submitted))
-    plan = {"name": "bench", "site": "lab", "shape": {"nodes": nodes, "ranks_per_node": 4}}
-    (record / "job.json").write_text(json.dumps(plan))
+    plan = plan_text(name="bench", site="lab", shape={"nodes": nodes, "ranks_per_node": 4})
+    (record / "job.json").write_text(plan)
     for name, note in notes.items():
         (record / f"{name}.json").write_text(json.dumps(note))
     return record

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases.choose import other_bases, refuse_base_around
-from argosy.core.errors import UsageError
+from argosy.builder.bases import choose
+from argosy.builder.bases.choose import open_default_base, other_bases, refuse_base_around
+from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.records import replace
 from argosy.sites.profile_parts import SiteBase
 from argosy.sites.read import read_site
@@ -40,6 +41,15 @@ def test_an_existing_base_of_the_site_with_python_comes_first(tmp_path: Path) ->
     site = replace(SITE, images=replace(SITE.images, bases=bases))
     assert tuple(other_bases((site,), ()))[:2] == (str(here), "docker://site/python")
     assert next(other_bases((site,), ("python3",))) == "docker://site/python"
+
+
+def test_the_hint_without_any_base_names_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = (SiteBase(name="/apps/gone.sif", python="3.11"), SiteBase(name="oras://site/started", enter="run"))
+    site = replace(SITE, images=replace(SITE.images, bases=bases))
+    monkeypatch.setattr(choose, "sites_here", lambda _host: (site,))
+    with pytest.raises(ToolMissing) as missing:
+        open_default_base("debian:bookworm", make_session(tmp_path / "cache"), tmp_path)
+    assert "; bases of lumi-g: /apps/gone.sif, oras://site/started" in missing.value.hint
 
 
 def make_rootfs(folder: Path) -> Path:

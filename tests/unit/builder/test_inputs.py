@@ -104,7 +104,6 @@ def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(proj
     assert again.stages == (stage,)
     assert changed_steps(again, record_steps(project), record_stages(project)) == ()
     refuse_other_stage(stage, base)
-    refuse_other_stage(replace(stage, digest=""), base)
     with pytest.raises(CheckFailed, match="the base of stage compile is not the one that was locked") as caught:
         refuse_other_stage(stage, replace(base, digesting=lambda: "sha256:" + "3" * 64))
     assert "2222" in caught.value.evidence

@@ -28,7 +28,6 @@ from argosy.builder.python.pins import (
     found_hashes,
     hidden_notes,
     meets,
-    package_of,
     parse_pin,
     pin_of,
     read_chosen,
@@ -48,7 +47,7 @@ from argosy.images.squashfs.pack import normalise_tree
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
-from argosy.recipes.requirements import parse_requirements
+from argosy.recipes.requirements import package_of, parse_requirements
 from argosy.recipes.uv_options import UvSettings
 from tests.unit.machines import make_host, make_session
 
@@ -97,7 +96,7 @@ def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_
         ("d", "m:c.f"),
     )
     python = BasePython("3.11.2", "/usr/bin/python3", (), rows)
-    assert write_entry_point_shims(tmp_path, python) == 2
+    write_entry_point_shims(tmp_path, python)
     assert (folder / "pip").read_text() == "the layer's own"
     text = (folder / "torchrun").read_text()
     assert text.startswith("#!/opt/argosy/env/bin/python\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.conda_meta import PackageMeta, with_dependencies
+from argosy.builder.conda_packages import PackageMeta, with_dependencies
 from argosy.builder.packed.conda import (
     CondaCache,
     changed_packages,
@@ -15,7 +15,7 @@ from argosy.builder.packed.conda import (
     needs_all_linked,
     packable_names,
 )
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaPackage
 
 PREFIX = "opt/argosy/env"
 

@@ -617,12 +617,26 @@ def test_a_hint_for_another_folder_names_only_options_of_the_command(
     assert argosy(*words.split()).stderr.endswith(f"choose another folder with {options}\n")
 
 
+def test_a_full_disk_with_the_cache_on_it_has_a_hint_to_collect_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise explain_os_error(OSError(errno.ENOSPC, "No space left on device"), tmp_path / "new")
+
+    monkeypatch.setattr("argosy.images.catalog.list_catalog", fill)
+    for cache, is_named in ((str(tmp_path / "cache/none"), True), ("/proc/none", False)):
+        monkeypatch.setenv("ARGOSY_CACHE", cache)
+        said = argosy("images", "ls").stderr
+        assert (f"; argosy cache gc removes unused files of the cache {cache}" in said) == is_named
+        assert "free some space or files" in said
+
+
 def test_a_full_disk_below_a_new_profile_has_a_hint_with_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("argosy.diagnostics.discover.discover.discover_site", fill)
-    assert argosy("sites", "new", "mine").stderr.endswith("choose another folder with --output\n")
+    assert "choose another folder with --output" in argosy("sites", "new", "mine").stderr
 
 
 def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from argosy.core.errors import UsageError
-from argosy.core.os_errors import reading, translate_os_errors
+from argosy.core.errors import DiskFull, UsageError
+from argosy.core.os_errors import ELSEWHERE, naming_option, reading, translate_os_errors
 
 
 def test_a_missing_file_has_the_hint_of_a_similar_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +50,15 @@ def test_a_pipe_that_a_shell_has_opened_is_read() -> None:
     with reading(f"/dev/fd/{ours}"):
         assert Path(f"/dev/fd/{ours}").read_bytes() == b""
     os.close(ours)
+
+
+@pytest.mark.parametrize(("folder", "option"), [("prefix", "--prefix"), ("cache", ELSEWHERE)])
+def test_a_full_disk_names_the_option_of_its_own_folder(tmp_path: Path, folder: str, option: str) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / folder / "versions/1"))
+    with (
+        pytest.raises(DiskFull) as caught,
+        naming_option(tmp_path / "prefix", "--prefix"),
+        translate_os_errors(tmp_path / folder),
+    ):
+        raise full
+    assert caught.value.hint.endswith(f" with {option}")

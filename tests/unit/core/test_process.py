@@ -331,3 +331,12 @@ def test_errors_are_copied_whole_if_a_signal_ends_a_write_early(monkeypatch: pyt
         blocks: list[bytes] = []
         Forwarder().copy_errors(child, blocks.append)
     assert told == b"".join(blocks) == b"a long message\n"
+
+
+def test_a_program_can_have_another_umask() -> None:
+    before = os.umask(0o077)
+    try:
+        replies = [RealRunner().run(Command(("sh", "-c", "umask"), umask=umask)).stdout for umask in (-1, 0o022)]
+    finally:
+        os.umask(before)
+    assert replies == ["0077\n", "0022\n"]

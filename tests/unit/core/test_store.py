@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.cache import fill_once, final_name, sweep_unfilled
-from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.errors import ArgosyError, CheckFailed, DiskFull, UsageError
 from argosy.core.locks import Owner, this_owner
 from argosy.core.mounts import in_memory
 from argosy.core.os_errors import explain_os_error, translate_os_errors
@@ -416,8 +416,8 @@ def test_removing_a_folder_follows_no_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "kind", "words"),
     [
-        (errno.ENOSPC, CheckFailed, "no space left on device"),
-        (errno.EDQUOT, CheckFailed, "quota"),
+        (errno.ENOSPC, DiskFull, "no space left on device"),
+        (errno.EDQUOT, DiskFull, "quota"),
         (errno.EACCES, CheckFailed, "cannot write /some/file"),
         (errno.EROFS, CheckFailed, "cannot write /some/file"),
         (errno.ENOENT, UsageError, "no such file or folder: /some/file"),

@@ -16,7 +16,7 @@ LUMI = read_site("lumi-g")
 IMAGE = Image("my.sif", ImageKind.SIF, "sha256:1", "amd64", layer_offset=4096, layer_part=2, argosy=True)
 ROCM = {"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}
 CUDA = ROCM | {"hip": ""}
-CONTENTS = Contents(glibc="2.36", python="3.11.2", torch=ROCM, mpi="mpirun 5", plugin="/x/librccl-net.so", entry=True)
+CONTENTS = Contents(glibc="2.36", torch=ROCM, mpi="mpirun 5", plugin="/x/librccl-net.so", entry=True)
 
 
 def validated(**facts: str) -> Site:

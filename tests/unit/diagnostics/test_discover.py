@@ -39,7 +39,6 @@ from argosy.diagnostics.discover.replies import (
 from argosy.diagnostics.validate.validate import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
-from argosy.sites.lint.node_rules import NODE_RULES
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.value_rules import VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site
@@ -169,15 +168,24 @@ def test_a_job_in_a_partition_with_one_node_has_one_node() -> None:
     assert debug.max_nodes == 1
     partitions = (Partition(name="debug", max_nodes=1), Partition(name="long", max_nodes=1))
     site = Site(name="desk", title="t", scheduler="slurm", partitions=partitions)
-    assert validation_request(site, "", JobOptions(), -1, "desk").resources.nodes == 1
+    assert validation_request(site, "", JobOptions(), None, "desk").resources.nodes == 1
     several = replace(site, partitions=(*partitions, Partition(name="all")))
-    assert validation_request(several, "", JobOptions(), -1, "desk").resources.nodes == 2
+    assert validation_request(several, "", JobOptions(), None, "desk").resources.nodes == 2
 
 
 def test_a_partition_without_limits_has_no_limits() -> None:
     cpu, main, *_ = parse_partitions(PARTITIONS)
     assert (cpu.default, cpu.max_nodes, cpu.max_time, cpu.whole_nodes) == (True, 0, "1-00:00:00", False)
     assert (main.max_nodes, main.min_nodes, main.whole_nodes) == (16, 1, True)
+
+
+def test_a_partition_that_gives_whole_nodes_is_read_in_the_form_of_26_05() -> None:
+    """There, OverSubscribe=EXCLUSIVE in slurm.conf becomes Exclusive=NODE."""
+    whole, shared = parse_partitions(
+        "PartitionName=p1 DisableRootJobs=NO Exclusive=NODE GraceTime=0 OverSubscribe=NO State=UP\n"
+        "PartitionName=p3 DisableRootJobs=NO Exclusive=USER GraceTime=0 OverSubscribe=NO State=UP\n"
+    )
+    assert (whole.whole_nodes, shared.whole_nodes) == (True, False)
 
 
 def test_mpi_plugins_are_read_in_the_form_of_old_and_new_releases() -> None:
@@ -450,7 +458,7 @@ def test_lint_finds_no_wrong_value_in_a_drafted_profile(tmp_path: Path, kept: st
     discovered(tmp_path, answers, **options)
     found = lint_named_profile(str(tmp_path / "hera.toml"), (DATA,))
     # With some replies only, threads may look like cores, or a network like one without its plugin.
-    assert [each.evidence for each in found if each.what in {rule.name for rule in (*NODE_RULES, *VALUE_RULES)}] == []
+    assert [each.evidence for each in found if each.what in {rule.name for rule in VALUE_RULES}] == []
 
 
 def test_the_profile_is_plain_toml(tmp_path: Path) -> None:

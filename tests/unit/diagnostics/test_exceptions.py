@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from argosy.diagnostics.why.exceptions import Reason, explain_exception, read_reasons
+from argosy.diagnostics.why.phrases import Reason, explain_exception, read_reasons
 
 
 @pytest.mark.parametrize("reason", read_reasons(), ids=lambda each: each.example)

@@ -7,7 +7,7 @@ import pytest
 from argosy.diagnostics.why.explain import describe_first_rank, render_errors
 from argosy.diagnostics.why.failure import is_error_line
 from argosy.diagnostics.why.find import find_errors
-from argosy.diagnostics.why.next_step import OTHERWISE, next_step
+from argosy.diagnostics.why.message import OTHERWISE, next_step
 from argosy.diagnostics.why.signatures import read_signatures
 
 SIGNATURES = read_signatures()

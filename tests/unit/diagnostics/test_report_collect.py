@@ -16,6 +16,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.report.collect import collect_report
+from argosy.diagnostics.report.model import Phase
 from argosy.diagnostics.report.page import render_page, write_bundle
 from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why.explain import explain_log
@@ -140,6 +141,18 @@ def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
     assert [each.text for each in report.timeline] == [
         "submitted", "started", "last rank started", "ended, exit code 0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stepd", ["slurmstepd-n1: ", "[2026-01-02T03:04:50.208] "])  # up to 24.11, and since 25.05
+def test_the_end_of_the_other_ranks_by_slurm_is_in_the_timeline(tmp_path: Path, stepd: str) -> None:
+    output = tmp_path / "7.out"
+    stopped = f"{stepd}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-02T03:04:50 DUE TO TASK FAILURE ***"
+    output.write_text(f"srun: error: n2: task 1: Exited with exit code 3\n{stopped}\n")
+    state = f"JobId=7 JobState=FAILED Reason=NonZeroExitCode Restarts=0 ExitCode=3:0 StdOut={output} Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    note = {"job": "7", "time": "2026-01-02T03:04:05+0000", "output": str(output)}
+    keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps(note)})
+    assert Phase.STOP in [each.phase for each in collect_report(session, "7").timeline]
 
 
 def test_a_report_and_verify_read_the_same_logs_of_the_network(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def names(text: str, *, is_running: bool = False) -> list[str]:
         LIMIT,
         CANCELLED,
         "slurmstepd-node1: error: *** JOB 1 ON node1 CANCELLED AT 2026-11-28T12:57:19 ***",
+        "[2026-11-29T20:50:30.7] error: *** JOB 5 ON n1 CANCELLED AT 2026-11-29T20:50:30 DUE to SIGNAL Terminated ***",
         f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{LIMIT}",
     ],
 )

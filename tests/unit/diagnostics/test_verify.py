@@ -21,11 +21,13 @@ from argosy.core.records import replace
 from argosy.diagnostics.verify.logs import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import expect, find_passed, verify_job, verify_runs
-from argosy.jobs.record import RankFacts, parse_ranks
+from argosy.jobs.launch_plan import NO_PLAN
+from argosy.jobs.record import RankFacts, parse_ranks, read_plan
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_session
+from tests.unit.plans import CHOICE, make_plan, plan_text
 
 CORPUS = Path(__file__).parents[2] / "corpus/nccl"
 LUMI = read_site("lumi-g")
@@ -155,7 +157,7 @@ def note_bench(
     output.write_text(f"# {operation} · {nodes} ranks\n# Peak bus bandwidth : {speed} GB/s at 1 GiB\n")
     told = {"job": str(job), "output": str(state / "%j.out"), "site": "lab", "time": f"2026-11-2{job}T10:00:00"}
     (record / "submitted.json").write_text(json.dumps(told))
-    (record / "job.json").write_text(json.dumps({"shape": {"nodes": nodes, "ranks_per_node": 4}}))
+    (record / "job.json").write_text(plan_text(shape={"nodes": nodes, "ranks_per_node": 4}))
     (record / "ends").write_text(f"{job} 0 {code} node[1-2] 0 9\n")
     return record
 
@@ -197,7 +199,7 @@ def test_measurements_of_jobs_are_listed_beside_the_best_of_their_kind(tmp_path:
 
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:
     net = parse_netlog("nid1:1:1 [0] NCCL INFO Bootstrap : Using hsn0:10.0.0.1<0>\n")
-    assert not net.has_network
+    assert not net.networks
     assert check(check_run(net, RANKS, TWO_NODES, LUMI), "network").state == "fail"
     assert check(check_run(net, RANKS, TWO_NODES, ANY), "network").state == "unknown"
 
@@ -212,15 +214,14 @@ def test_no_log_at_all_is_bad_only_for_gpus_on_several_nodes_of_a_site_that_has_
     ("word", "own"), [("--gpus-per-task=1", 1), ("--gpu-bind=closest", 1), ("--network=job_vni", 8), ("", 8)]
 )
 def test_the_gpus_that_each_rank_should_see_follow_from_the_plan(word: str, own: int) -> None:
-    plan: dict[str, object] = {
-        "shape": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8},
-        "choices": [{"key": "srun", "value": word}],
-    }
+    shape = {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8}
+    plan = make_plan(shape=shape, choices=[CHOICE | {"key": "srun", "value": word}])
     assert expect(plan, ()).own_gpus == own
 
 
-def test_a_damaged_shape_in_the_record_of_a_plan_is_no_shape() -> None:
-    assert expect({"shape": {"nodes": 2, "ranks_per_node": 8, "\ud800": 1}}, RANKS) == expect({}, RANKS)
+def test_a_damaged_plan_expects_nothing(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(plan_text(shape={"nodes": 2, "ranks_per_node": 8, "\ud800": 1}))
+    assert expect(read_plan(tmp_path), RANKS) == expect(NO_PLAN, RANKS)
 
 
 def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
@@ -327,7 +328,7 @@ def test_a_job_whose_files_prove_nothing_is_not_verified(tmp_path: Path) -> None
     record.mkdir(parents=True)
     output.write_text("epoch 1\n")
     (record / "submitted.json").write_text(json.dumps({"job": "7", "output": str(output), "site": ""}))
-    (record / "job.json").write_text('{"shape": {"nodes": 1, "ranks_per_node": 2}}')
+    (record / "job.json").write_text(plan_text(shape={"nodes": 1, "ranks_per_node": 2}))
     line = f"JobId=7 JobState=COMPLETED ExitCode=0:0 NodeList=n1 StdOut={output}\n"
     session = make_session(tmp_path, runner=FakeRunner([(("scontrol",), Reply(0, line, ""))]))
     with pytest.raises(CheckFailed, match="cannot verify the run"):
@@ -338,7 +339,7 @@ def test_hints_of_a_job_have_its_number(tmp_path: Path) -> None:
     record = tmp_path / "runs/20260101-000000-abc"
     record.mkdir(parents=True)
     (record / "submitted.json").write_text('{"job": "7", "output": "/none", "site": ""}')
-    (record / "job.json").write_text('{"shape": {"nodes": 1, "ranks_per_node": 2}}')
+    (record / "job.json").write_text(plan_text(shape={"nodes": 1, "ranks_per_node": 2}))
     (record / "ranks-n1").write_text("rank=0 local=0 host=n1 job=7 restart=0 cores=0 devices=0\n")
     runner = FakeRunner([(("scontrol",), Reply(0, "JobId=7 JobState=FAILED ExitCode=1:0 NodeList=n1\n", ""))])
     _, verdict = verify_job(make_session(tmp_path, runner=runner), "7")
@@ -501,15 +502,17 @@ def test_a_job_that_requested_no_gpu_wastes_none() -> None:
 
 def test_a_job_without_gpus_on_a_node_that_has_some_is_not_asked_for_logs_of_nccl() -> None:
     shape = {"nodes": 2, "ranks_per_node": 2}
-    verdict = check_run(NetFacts(), RANKS, expect({"shape": shape}, RANKS), ANY)
+    verdict = check_run(NetFacts(), RANKS, expect(make_plan(shape=shape), RANKS), ANY)
     assert [each.what for each in verdict.findings] == ["ranks", "network", "cores"]
     assert check(verdict, "network").evidence.startswith("the run used no GPU")
     assert not any("--debug" in each.hint for each in verdict.findings)
 
 
 def test_debug_net_is_not_recommended_to_a_run_that_had_it() -> None:
-    plan: dict[str, object] = {"shape": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2}}
+    shape = {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2}
+    plan = make_plan(shape=shape)
     network = check(check_run(NetFacts(), RANKS, expect(plan, RANKS), ANY), "network")
     assert network.hint == "run it with --debug net"
-    plan["choices"] = [{"key": "NCCL_DEBUG", "value": "INFO", "why": "--debug net: shows which network is used"}]
+    asked = CHOICE | {"key": "NCCL_DEBUG", "value": "INFO", "why": "--debug net: shows which network is used"}
+    plan = make_plan(shape=shape, choices=[asked])
     assert not check(check_run(NetFacts(), RANKS, expect(plan, RANKS), ANY), "network").hint

@@ -56,6 +56,28 @@ def test_each_known_error_matches_its_own_example_only() -> None:
     assert len({known.name for known in SIGNATURES}) == len(SIGNATURES)
 
 
+def test_an_error_of_slurmstepd_is_known_in_the_form_of_both_releases() -> None:
+    """Since Slurm 25.05 the time precedes it, in place of the name of the program."""
+    old = re.compile(r"slurmstepd(?:-\S+)?: (?=error: )")
+    logs = {known.name: known.example for known in SIGNATURES} | {path.stem: path.read_text() for path in CORPUS}
+    logs["memory"] = "slurmstepd: error: Step 7.0 exceeded memory limit (4200000 > 4194304), being killed\n"
+    logs["harmless"] = "slurmstepd: error: NVML: Failed to get process count for gpu utilization(0): Unknown\n"
+    logs["labelled"] = "0: step 1\n1: step 1\n0: frobnicating\n" + "slurmstepd: error: no frob for step 7\n" * 4
+    logs = {name: text for name, text in logs.items() if old.search(text)}
+    assert len(logs) > 70
+
+    def names(text: str) -> list[tuple[str, str]]:
+        return [(each.name, each.rank) for each in find_errors(text, SIGNATURES)]
+
+    differ = {
+        name: (names(text), names(new))
+        for name, text in logs.items()
+        for form in ("2026-11-29T20:47:04.208", "2026-11-29T20:47:04.208+01:00", "Nov 29 20:47:04")
+        if names(text) != names(new := old.sub(f"[{form}] ", text))
+    }
+    assert differ == {}
+
+
 @pytest.mark.parametrize("log", CORPUS, ids=lambda path: path.stem)
 def test_the_cause_of_a_real_log_comes_first_and_a_good_run_has_no_cause(log: Path) -> None:
     text = log.read_bytes().decode()
@@ -344,7 +366,7 @@ def test_consequences_are_explained_only_if_no_cause_is_known() -> None:
     text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
     said = render_errors(find_errors(text, SIGNATURES), "job.out")
     assert said.count("  fix ") == 1
-    assert said.splitlines()[-1].startswith("line 2: another rank went away")
+    assert said.splitlines()[-1].startswith("line 2: the process at the other end")
     alone = render_errors(find_errors("Connection reset by peer\n", SIGNATURES))
     assert alone.count("  fix ") == 1
 

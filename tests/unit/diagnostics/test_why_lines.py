@@ -18,6 +18,17 @@ Component: munge
 """
 
 CAUSES = [
+    (
+        "loss-out-of-range",
+        "Loss.cu:94: kernel: block: [0,0,0] Assertion `target_val >= zero && target_val <= one` failed.",
+    ),
+    ("lammps-input", "ERROR: Computed temperature for fix temp/rescale cannot be 0.0 (src/fix_temp_rescale.cpp:88)"),
+    ("experiment-tracker", "mlflow.exceptions.MlflowException: API request to http://h:5000 failed with exception X"),
+    ("jax-process-lost", "E0926 agent.cc:332] Polled an error from coordination service (this can be an error from"),
+    (
+        "distribution-argument",
+        "Expected parameter probs of distribution C() to satisfy the constraint Simplex(), but found invalid values:",
+    ),
     ("before-failed", "argosy: the command of --before failed (code 4)"),
     ("stage-folder", "argosy: the new folder /nope/argosy-stage-7-ab cannot be created on every node"),
     ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),
@@ -168,7 +179,7 @@ CAUSES = [
     ),
     ("pmix-component", PMIX + "It looks like MPI_INIT failed"),
     ("libdevice", "  (0) Not found: ./bin/ptxas not found"),
-    ("ray-resources", " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups"),
+    ("ray-waits-for-resources", " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups"),
     ("json-broken", "Exception: expected value at line 1 column 1"),
     (
         "no-user-namespace-space",
@@ -564,7 +575,7 @@ CAUSES = [
     ("overlay-missing", "FATAL:   no SIF writable overlay partition found in /root/t.sif"),
     ("mpi-rank-bus-error", "=   EXIT CODE: 7"),
     ("batch-memory", "job 3132467 exceeded MEM usage hard limit (2528 > 1126)"),
-    ("ray-resources", "(grpo pid=7) Waiting for placement group to be scheduled"),
+    ("ray-waits-for-resources", "(grpo pid=7) Waiting for placement group to be scheduled"),
     ("ray-worker-start", "(raylet) Some workers of the worker process(26158) have not registered within the timeout."),
     ("nccl-pointer", f"{NCCL}Cuda failure 1 'invalid device pointer'"),
     ("nccl-after-the-end", f"{NCCL}Cuda failure 'driver shutting down'"),
@@ -1517,6 +1528,8 @@ HARMLESS = [
     "psycopg2: timed out trying to connect to localhost:5432",
     "The checkpoint has world_size 8, which is a mismatch with 4",
     'skipped a picture: _tkinter.TclError: couldn\'t recognize data in image file "x"',
+    "Checking for Bowtie 2 index files..",
+    "This build of WRF will use classic (non-compressed) netCDF format",
     "[default] Worker pid=77 entered uninterruptible sleep (D-state); will mark UNHEALTHY if it remains for 120.0s.",
     "W1120 12:00:20.1 77 torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",
     "WARNING 11-20 12:00:01 [symm_mem.py:58] SymmMemCommunicator: Device capability 8.0 not supported",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.cli.app import app
 from argosy.cli.cmd_cache import gc, info
 from argosy.core.cache import BUILD, USES, fill_once, pin_entry, read_pins
 from argosy.core.errors import UsageError
@@ -20,7 +23,7 @@ from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
 from argosy.host.probe import open_session
-from argosy.images.cache import NOTES, CacheEntry, choose_garbage, collect, disk_bytes, list_entries
+from argosy.images.cache import NOTES, CacheEntry, Collected, choose_garbage, collect, disk_bytes, list_entries
 from argosy.images.part_digest import cached_digest, describe_part, part_digest, remembered
 
 NOBODY = 1e12
@@ -38,8 +41,8 @@ def session(tmp_path: Path) -> Session:
     return replace(open_session(), paths=Paths(cache, tmp_path / "state", ()))
 
 
-def names(entries: tuple[CacheEntry, ...]) -> set[str]:
-    return {entry.name for entry in entries}
+def names(found: tuple[CacheEntry, ...] | Collected) -> set[str]:
+    return {entry.name for entry in (found.removed if isinstance(found, Collected) else found)}
 
 
 def test_unused_entries_are_removed_completely(session: Session) -> None:
@@ -100,7 +103,7 @@ def test_what_killed_processes_left_is_removed_even_if_no_entry_is(session: Sess
         (cache / name).touch()
     (cache / "work/argosy-work-7-0123abcd/owner.json").write_text(dead)
     with fill_once(cache / "fetched/two", what="fetching", waiting=session.waiting) as living:
-        assert collect(session, 0) == ()
+        assert collect(session, 0).removed == ()
         assert list((cache / "fetched").glob(".*.part")) == [living]
         assert list((cache / "work").iterdir()) == []
 
@@ -182,6 +185,70 @@ def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -
     kept = {entry.name: entry.kept for entry in list_entries(session) if entry.kept}
     assert kept == {"trees/one": f"named by {script}"}
     assert "trees/one" not in names(collect(session, NOBODY))
+
+
+def name_tree(session: Session, name: str, record: str) -> Path:
+    script = session.paths.runs / record / "job.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"bwrap --ro-bind {session.paths.cache}/trees/{name}/root /\n")
+    return script
+
+
+def collected(session: Session, *options: str) -> str:
+    """Run `argosy cache gc`; return the lines after those of the entries."""
+    variables = {"ARGOSY_CACHE": str(session.paths.cache), "ARGOSY_STATE": str(session.paths.state)}
+    done = CliRunner().invoke(app, ("cache", "gc", *options), env=variables)
+    assert done.exit_code == 0, done.output
+    return "\n".join(line for line in done.output.splitlines() if "last used" not in line)
+
+
+def test_the_scripts_of_runs_that_have_ended_keep_no_entries(session: Session) -> None:
+    ended, killed, alive = (
+        name_tree(session, name, f"20260102-03040{number}-123456-abcd").parent
+        for number, name in enumerate(("one", "two", "three"))
+    )
+    (session.paths.cache / "trees/three").mkdir()
+    (ended / "end.json").write_text('{"code": 0}')
+    owner = this_owner("launch")
+    (killed / "started.json").write_text(json.dumps(asdict(replace(owner, started="1"))))
+    (alive / "started.json").write_text(json.dumps(asdict(owner)))
+    os.utime(alive / "job.sh", (1, 1))
+    told = collected(session, "--keep", "0")
+    assert re.search(r"^removed .* in 4 entries\nkept .* in 1 entry: named by scripts of jobs", told)
+    assert names(list_entries(session)) == {"trees/three"}
+
+
+def test_the_script_of_a_job_of_slurm_keeps_its_entries_for_30_days(session: Session) -> None:
+    scripts = [
+        name_tree(session, name, f"20260102-03040{number}-123456-abcd") for number, name in enumerate(("one", "two"))
+    ]
+    for script, days in zip(scripts, (29, 31), strict=True):
+        (script.parent / "submitted.json").write_text('{"job": "7"}')
+        (script.parent / "ends").write_text("7 0 0 n1\n")  # it may be requeued
+        os.utime(script, (time.time() - days * 86400,) * 2)
+    told = collected(session, "--keep", "0")
+    assert "in 1 entry: named by scripts of jobs launched in the last 30 days" in told
+    assert names(list_entries(session)) == {"trees/one"}
+
+
+def test_a_collection_tells_what_it_keeps_beyond_its_limits_and_why(session: Session) -> None:
+    name_tree(session, "one", "20260102-030405-123456-abcd")
+    pin_entry(session.paths.cache, "trees/two", waiting=session.waiting)
+    told = collected(session, "--keep", "1K", "--dry-run").splitlines()
+    assert [line.partition(": ")[2] for line in told if line.startswith("kept ")] == [
+        "in use by running commands",
+        "named by scripts of jobs launched in the last 30 days",
+    ]
+    assert "kept" not in collected(session, "--keep", "1G", "--dry-run")  # all fits
+    assert "kept" not in collected(session, "--dry-run")  # nothing is old
+    os.utime(session.paths.cache / "trees/one", (1, 1))
+    assert collected(session, "--dry-run").count("kept ") == 1
+
+
+def test_the_contents_of_the_cache_end_with_the_total(session: Session) -> None:
+    variables = {"ARGOSY_CACHE": str(session.paths.cache), "ARGOSY_STATE": str(session.paths.state)}
+    done = CliRunner().invoke(app, ("cache", "info"), env=variables)
+    assert re.search(rf"\n +\S+ .B +total +in {session.paths.cache}\n$", done.output)
 
 
 def test_a_note_is_not_searched_in_the_scripts_of_jobs(session: Session) -> None:

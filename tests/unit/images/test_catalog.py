@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from argosy.builder.bases.base import base_file
 from argosy.builder.output.oci import write_sif_layout
-from argosy.core.errors import ImageError, SiteError, UsageError
+from argosy.core.errors import DiskFull, ImageError, SiteError, UsageError
 from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
@@ -26,6 +28,7 @@ from argosy.images.catalog import (
     list_catalog,
     list_dangling,
     list_images_of,
+    list_unreadable,
     new_file,
     parse_catalog_name,
     remove_images,
@@ -34,6 +37,8 @@ from argosy.images.catalog import (
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
 from argosy.images.find import fetch_or_find_image, guess_name, means_reference, pull_image
+from argosy.images.identify import FileKind, Kind
+from argosy.images.open import open_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.squashfs.pack import run_pack
@@ -167,6 +172,86 @@ def test_versions_in_a_folder_of_a_group_are_written_by_the_whole_group(session:
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o2770
+
+
+@pytest.mark.parametrize(("folder", "mode"), [(0o2770, 0o040), (0o755, 0o000)])
+def test_the_group_of_a_shared_catalog_can_read_a_pulled_image(
+    folder: int, mode: int, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "tree").mkdir()
+    cached = tmp_path / "cache/fetched/x/image.sqsh"
+    cached.parent.mkdir(parents=True)
+    for file in (cached, tmp_path / "own.sqsh"):
+        run_pack(session, tmp_path / "tree", file, time=1)
+    cached.chmod(0o600)
+    (tmp_path / "images").chmod(folder)
+    before = os.umask(0o077)
+    try:
+        pulled = [
+            pull_image(str(source), session, name=f"new:{number}")[0]
+            for number, source in enumerate((cached, tmp_path / "own.sqsh"))
+        ]
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in pulled] == [mode, mode]
+    assert stat.S_IMODE(cached.stat().st_mode) == 0o600
+
+
+def test_a_full_disk_below_the_catalog_names_its_variable(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    run_pack(session, tmp_path / "tree", tmp_path / "own.sqsh", time=1)
+
+    def fill(_source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    with pytest.raises(DiskFull) as full:
+        pull_image(str(tmp_path / "own.sqsh"), session, name="new")
+    assert full.value.hint.endswith(" with ARGOSY_IMAGES")
+    with pytest.raises(DiskFull) as full:
+        pull_image(str(tmp_path / "own.sqsh"), session, output=tmp_path / "new.sqsh")
+    assert full.value.hint.endswith(" with --output")
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "hint"),
+    [
+        ("my image.sif", 0, "you own it: chmod u+r '{}'"),
+        ("tree", 0, "you own it: chmod u+rx {}"),
+        ("my image.sif", 7, "ask its owner for read permission"),
+    ],
+)
+def test_an_unreadable_image_has_a_hint_for_its_owner_or_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, hint: str
+) -> None:
+    (tmp_path / "my image.sif").touch()
+    (tmp_path / "tree").mkdir()
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr("argosy.images.open.identify_file", lambda _: FileKind(Kind.UNREADABLE, "unreadable: denied"))
+    monkeypatch.setattr(os, "geteuid", lambda: owner + uid)
+    with pytest.raises(ImageError) as refused:
+        open_image(tmp_path / name)
+    assert refused.value.hint == hint.format(tmp_path / name)
+
+
+def test_a_folder_that_cannot_be_read_is_reported(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list_unreadable(session) == []
+    (tmp_path / "images/closed").mkdir()
+    list_files = Path.iterdir
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        if folder.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return list_files(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert list_unreadable(session) == [f"cannot read {tmp_path}/images/closed: Permission denied"]
+    shut = replace(session, paths=replace(session.paths, images=(tmp_path / "images/closed", tmp_path / "none")))
+    assert list_unreadable(shut) == [f"cannot read {tmp_path}/images/closed: Permission denied"]
 
 
 def test_an_image_that_another_process_removes_meanwhile_is_not_listed(

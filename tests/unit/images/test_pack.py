@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from argosy.images.squashfs.pack import (
     plan_pack,
     restore_whiteouts,
     run_pack,
+    run_unsquashfs,
     write_whiteout,
 )
 from argosy.images.tree_digests import digest_tree
@@ -322,3 +324,19 @@ def test_other_files_are_not_whiteouts(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     assert not is_whiteout(tmp_path / "plain")
     assert not is_whiteout(Path("/dev/null"))
+
+
+# As root, unsquashfs sets all modes itself.
+def test_unpacked_programs_can_be_read_by_others_whatever_the_umask(tmp_path: Path) -> None:
+    session, tree = open_session(), tmp_path / "tree"
+    (tree / "bin").mkdir(parents=True)
+    (tree / "bin/sh").touch()
+    for path, mode in ((tree, 0o755), (tree / "bin", 0o755), (tree / "bin/sh", 0o755)):
+        path.chmod(mode)
+    run_pack(session, tree, tmp_path / "image.sqfs", time=1)
+    before = os.umask(0o077)
+    try:
+        run_unsquashfs(session, tmp_path / "image.sqfs", 0, tmp_path / "again", doing="unpacking")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "again/bin/sh").stat().st_mode) == 0o755

@@ -36,6 +36,8 @@ def test_a_rank_killed_for_its_memory_is_reported_as_out_of_memory() -> None:
     said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
     assert true_state("FAILED", said) == "OUT_OF_MEMORY"
     assert true_state("FAILED", "srun: error: n1: task 3: Out Of Memory") == "OUT_OF_MEMORY"
+    for stepd in ("slurmstepd-n1:", "[2026-11-29T20:47:04.208]"):  # up to 24.11, and since 25.05
+        assert true_state("FAILED", f"{stepd} error: Exceeded step memory limit at some point.") == "OUT_OF_MEMORY"
     assert true_state("FAILED", "a zoom killer feature") == "FAILED"
     assert true_state("TIMEOUT", said) == "TIMEOUT"
 

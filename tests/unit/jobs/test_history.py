@@ -21,9 +21,10 @@ from argosy.jobs.logs import read_output
 from argosy.jobs.names import LOCAL_RUN, last_launch
 from argosy.jobs.record import new_record_folder, read_submission, write_first
 from tests.unit.machines import make_session
+from tests.unit.plans import CHOICE, plan_text
 
-NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}
-PLAN = {
+NET, MEM = CHOICE | {"key": "NCCL_NET", "value": "Socket"}, CHOICE | {"key": "sbatch", "value": "--mem=4G"}
+PLAN: dict[str, object] = {
     "name": "train",
     "image": "/p/a.sif",
     "digest": "sha256:1",
@@ -46,7 +47,7 @@ def record(state: Path, job: str, ends: str = "", **changes: object) -> None:
     folder = state / "runs" / f"2026010{job}-000000-abc"
     folder.mkdir(parents=True)
     (folder / "submitted.json").write_text(json.dumps({"job": job, "site": "lab", "time": f"2026-01-0{job}T08:00:00"}))
-    (folder / "job.json").write_text(json.dumps(PLAN | changes))
+    (folder / "job.json").write_text(plan_text(**PLAN | changes))
     (folder / "ends").write_text(ends)
 
 
@@ -203,7 +204,7 @@ def test_the_records_of_jobs_of_one_second_are_in_the_order_of_their_submission(
 def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state: Path) -> None:
     folder = state / "runs/20260102-030405-123456-abcd"
     folder.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps(PLAN))
+    (folder / "job.json").write_text(plan_text(**PLAN))
     (folder / "end.json").write_text('{"code": 3}')
     assert "ended with an error (code 3)" in ask("show", "last").output
     assert "ended with an error (code 3)" in ask("show").output, "the last launch is the default"
@@ -216,7 +217,7 @@ def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state
 def run_here(state: Path, name: str, **files: str) -> Path:
     folder = state / "runs" / name
     folder.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps(PLAN))
+    (folder / "job.json").write_text(plan_text(**PLAN))
     for file, text in files.items():
         (folder / f"{file}.json").write_text(text)
     return folder
@@ -258,7 +259,7 @@ def test_only_the_output_of_a_failed_run_is_explained(state: Path, code: str, co
 def test_only_a_run_with_gpus_can_be_verified_on_one_machine(state: Path, gpus: int, logs: str) -> None:
     folder = run_here(state, "20260102-030405-123456-abcd", end='{"code": 3}')
     shape = {"nodes": 1, "ranks_per_node": 2, "gpus_per_node": gpus}
-    (folder / "job.json").write_text(json.dumps(PLAN | {"shape": shape, "logs": str(state)}))
+    (folder / "job.json").write_text(plan_text(**PLAN | {"shape": shape, "logs": str(state)}))
     if logs:
         (state / folder.name).mkdir()
         (state / folder.name / "rank-0.log").write_text(logs)
@@ -282,7 +283,7 @@ def test_a_refused_launch_is_not_the_last_run(state: Path) -> None:
     old, refused = (state / "runs" / f"20260102-03040{second}-123456-abcd" for second in (5, 6))
     for folder in (old, refused):
         folder.mkdir(parents=True)
-        (folder / "job.json").write_text(json.dumps(PLAN))
+        (folder / "job.json").write_text(plan_text(**PLAN))
     (old / "end.json").write_text('{"code": 3}')
     assert "ended with an error (code 3)" in ask("show", "last").output
 
@@ -328,7 +329,7 @@ def make_local_run(session: Session, tmp_path: Path) -> tuple[Path, Path]:
     folder, logs = session.paths.state / "runs" / name, tmp_path / "logs" / name
     for path in (folder, logs):
         path.mkdir(parents=True)
-    (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))
+    (folder / "job.json").write_text(plan_text(**PLAN | {"logs": str(logs.parent)}))
     return folder, logs
 
 
@@ -364,7 +365,7 @@ def test_an_invalid_time_limit_in_a_record_does_not_stop_the_list(tmp_path: Path
     record = tmp_path / "runs/20260101-000000-000000-abcd"
     record.mkdir(parents=True)
     (record / "submitted.json").write_text('{"job": "7"}')
-    (record / "job.json").write_text('{"directives": ["--time=1:2:3:4"]}')
+    (record / "job.json").write_text(plan_text(directives=["--time=1:2:3:4"]))
     (record / "ends").write_text("7 0 143 node1 100 200\n")
     (job,) = past_jobs(make_session(tmp_path), most=5)
     assert job.end == "ended with code 143 after 0:01:40 on node1"

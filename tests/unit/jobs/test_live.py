@@ -13,6 +13,7 @@ import pytest
 
 from argosy.cli import cmd_top
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
+from argosy.cli.output import print_changes
 from argosy.core.errors import Unreachable, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.parse import render_cpulist
@@ -81,7 +82,10 @@ def test_gpus_of_a_rank_are_those_of_its_processes_or_its_variables_or_unknown()
 
 @pytest.mark.skipif(not shutil.which("awk"), reason="needs awk")
 def test_processes_become_ranks() -> None:
-    """Process 10 is torchrun; 11 is a rank with a worker; 30 belongs to this step; the name of 11 is hostile."""
+    """Process 10 is torchrun; 11 is a rank with a worker; 30 belongs to this step; the name of 11 is hostile.
+
+    Process 40 is the batch shell, which has a step's number since Slurm 26.05.
+    """
 
     def stat(pid: int, name: str, parent: int, ticks: int, started: int) -> str:
         after = f"R {parent} 0 0 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {started} 0"
@@ -90,6 +94,8 @@ def test_processes_become_ranks() -> None:
     lines = [
         *(f"/proc/{pid}/environ:SLURM_STEP_ID=0" for pid in (10, 11, 12)),
         "/proc/30/environ:SLURM_STEP_ID=7",
+        "/proc/40/environ:SLURM_STEP_ID=-5",
+        "/proc/40/environ:RANK=0",
         *(f"/proc/{pid}/environ:SLURM_PROCID=1" for pid in (10, 11, 12, 30)),
         *(f"/proc/{pid}/environ:RANK=9" for pid in (11, 12)),
         "/proc/11/environ:LOCAL_RANK=1",
@@ -102,6 +108,7 @@ def test_processes_become_ranks() -> None:
         stat(12, "python", 11, 30, 300),
         *stat(11, "a) R 1\n(b", 10, 70, 200).replace("\n", "\n/proc/11/stat:").splitlines(),
         stat(30, "sh", 1, 5, 400),
+        stat(40, "bash", 1, 5, 50),
     ]
     argv = ["awk", "-v", "own=7", "-v", "root=", (DATA / "sum_ranks.awk").read_text()]
     done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
@@ -253,7 +260,7 @@ def test_a_file_gets_the_view_again_only_when_it_changes(
     waits = JobView("7", "train", "waiting", "waits in the queue")
     views = iter([waits, waits, replace(waits, kind="ended", meaning="was cancelled", code=143)])
     monkeypatch.setattr(JobWatch, "follow", lambda *_: views)
-    cmd_top.print_changes(watch, 1.0)
+    print_changes(map(cmd_top.view_lines, watch.follow(1.0)))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("job ")]
     assert lines == ["job 7 train · waits in the queue", "job 7 train · was cancelled (code 143)"]
 

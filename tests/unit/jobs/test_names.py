@@ -22,6 +22,7 @@ from argosy.jobs.record import CANCELLED
 from argosy.launch.interactive import attach
 from argosy.launch.submit import write_record
 from tests.unit.machines import make_host, make_session
+from tests.unit.plans import plan_text
 
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 FORGOTTEN = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
@@ -49,7 +50,7 @@ def record(state: Path, second: int, job: str, name: str = "train", **submitted:
     folder = state / "runs" / f"20260102-0304{second:02}-123456-abcd"
     folder.mkdir(parents=True)
     (folder / "submitted.json").write_text(json.dumps({"job": job, "output": f"{state}/%j.out", **submitted}))
-    (folder / "job.json").write_text(json.dumps({"name": name}))
+    (folder / "job.json").write_text(plan_text(name=name))
     return folder
 
 
@@ -302,7 +303,7 @@ def test_logs_show_report_and_diff_accept_a_name(state: Path, tmp_path: Path) ->
     for folder, text in ((old, "old\n"), (new, "hello\n")):
         (logs / folder.name).mkdir(parents=True)
         (logs / folder.name / "rank-0.log").write_text(text)
-        (folder / "job.json").write_text(json.dumps({"name": "train", "logs": str(logs)}))
+        (folder / "job.json").write_text(plan_text(name="train", logs=str(logs)))
     said = ask("logs", "train")
     assert "hello\n" in said.output
     assert "old\n" not in said.output

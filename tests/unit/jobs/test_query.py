@@ -48,6 +48,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
 from argosy.launch.submit import write_record as write_record_of
 from tests.unit.machines import make_host, make_session
+from tests.unit.plans import CHOICE, plan_text
 
 HOST = make_host("apptainer")
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
@@ -190,7 +191,7 @@ def test_an_array_is_followed_to_its_last_task_and_a_failed_task_sets_the_code(t
 
 def test_the_output_of_tasks_that_wait_is_the_pattern_of_their_plan(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/shared/%x-%A_%a.out")
-    (record / "job.json").write_text('{"name": "pend"}')
+    (record / "job.json").write_text(plan_text(name="pend"))
     waiting = array_row("0-3", "PENDING", Path("/shared/pend-7_4294967294.out")).replace("JobId=40", "JobId=7")
 
     def ask(job: str, *rows: str) -> JobFacts:
@@ -229,7 +230,7 @@ def test_an_empty_output_is_reported_like_one_that_does_not_exist_yet(tmp_path: 
 def test_outputs_of_an_array_are_found_after_slurm_forgot_it(pattern: str, tmp_path: Path) -> None:
     record = array_record(tmp_path)
     (record / "submitted.json").write_text(json.dumps({"job": "7", "output": f"{tmp_path}/{pattern}"}))
-    (record / "job.json").write_text('{"name": "train"}')
+    (record / "job.json").write_text(plan_text(name="train"))
     (record / "ends").write_text("7 0 0 n1 10 20\n40 0 0 n2 10 20\n41 0 0 n2 10 20\n")
     for task, number in (("2", "40"), ("10", "41"), ("11", "7")):
         filled = pattern.replace("%x", "train").replace("%A", "7").replace("%a", task).replace("%j", number)
@@ -265,7 +266,7 @@ def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tm
     assert b"".join(read_output(facts, rank=1)) == b"b\ncut\n"
     with pytest.raises(UsageError, match="does not contain lines of rank 2"):
         list(read_output(facts, rank=2))
-    (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
+    (tmp_path / "job.json").write_text(plan_text(logs=str(tmp_path / "logs")))
     (tmp_path / "logs/7").mkdir(parents=True)
     (tmp_path / "logs/7/rank-1.log").write_text("own")
     assert b"".join(read_output(facts, rank=1)) == b"own"
@@ -277,7 +278,7 @@ def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tm
 def test_a_rank_that_an_ended_job_did_not_have_is_not_said_to_come(tmp_path: Path) -> None:
     (tmp_path / "logs/7").mkdir(parents=True)
     shape = {"nodes": 1, "ranks_per_node": 2}
-    (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs"), "shape": shape}))
+    (tmp_path / "job.json").write_text(plan_text(logs=str(tmp_path / "logs"), shape=shape))
     facts = facts_of("", tmp_path, kind="ended", meaning="ended well")
     with pytest.raises(UsageError, match="rank 5 of job 7 wrote nothing") as refused:
         list(read_output(facts, rank=5))
@@ -343,7 +344,9 @@ def test_a_job_that_left_the_queue_is_looked_up_in_the_accounting(
 def test_a_job_out_of_memory_names_the_line_to_change(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x/%j.out")
     (record / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --mem=4G\n")
-    (record / "job.json").write_text('{"choices": [{"key": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
+    (record / "job.json").write_text(
+        plan_text(choices=[CHOICE | {"key": "--mem", "value": "4G", "source": "argosy.toml:7"}])
+    )
     told = Reply(0, "7|OUT_OF_MEMORY|0:125|n1|7\n", "")
     facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
     assert facts.verdict.splitlines() == [
@@ -397,7 +400,7 @@ def test_while_the_controller_is_silent_the_recorded_end_of_a_job_counts(
 ) -> None:
     record = write_record(tmp_path, "/none")
     (record / "ends").write_text("7 0 3 n1 10 20\n")
-    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    (record / "job.json").write_text(plan_text(directives=directives))
     facts = find_job(session(tmp_path, [(("scontrol",), SILENT)]), "7", or_record=True)
     assert (facts.kind, facts.meaning, facts.code) == (end or ("running", SILENT_MEANING, 0))
 
@@ -432,7 +435,7 @@ def test_tasks_are_shown_by_their_number_in_the_array_and_in_this_order(tmp_path
     rows = "".join(array_row(task, "COMPLETED", tmp_path / task) for task in ("10", "2", "1"))
     facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rows, ""))]), "7")
     assert [run.name for run in sort_runs(facts.runs)] == ["7_1", "7_2", "7_10"]
-    (record / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
+    (record / "job.json").write_text(plan_text(logs=str(tmp_path / "logs")))
     for number in ("7", "40", "41"):
         file = tmp_path / "logs" / number / "rank-0.log"
         file.parent.mkdir(parents=True)
@@ -588,7 +591,7 @@ def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
 
 def test_a_task_that_its_array_does_not_have_is_not_cancelled(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x.out")
-    (record / "job.json").write_text('{"directives": ["--array=0-3"]}')
+    (record / "job.json").write_text(plan_text(directives=["--array=0-3"]))
     (record / "ends").write_text("41 0 9 n1 10 20\n")
     there = session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
     with pytest.raises(UsageError, match="there is no job 7_9"):
@@ -675,11 +678,11 @@ def test_slurm_is_not_asked_about_an_invalid_job_number(tmp_path: Path, word: st
 
 def test_a_task_of_a_job_without_an_array_is_not_found(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x.out")
-    (record / "job.json").write_text('{"directives": ["--nodes=1"]}')
+    (record / "job.json").write_text(plan_text(directives=["--nodes=1"]))
     replies: list[tuple[tuple[str, ...], Reply]] = [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))]
     with pytest.raises(UsageError, match="there is no job 7_3"):
         find_job(session(tmp_path, replies), "7_3")
-    (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
+    (record / "job.json").write_text(plan_text(directives=["--array=0-5"]))
     assert find_job(session(tmp_path, replies), "7_3").record == str(record)
     for other in ("7_6", "7+1"):
         with pytest.raises(UsageError, match=re.escape(f"there is no job {other}")):
@@ -849,7 +852,7 @@ def test_a_failed_job_with_a_checkpoint_tells_how_to_continue(tmp_path: Path) ->
     output = tmp_path / "7.out"
     output.write_text("srun: error: n1: task 0: Exited with exit code 3\n")
     record = write_record(tmp_path, str(output))
-    (record / "job.json").write_text('{"choices": []}')
+    (record / "job.json").write_text(plan_text(choices=[]))
     (record / "job.sh").write_text("main() {\n    resume_from snap.pt 5\n}\n")
     runner = Telling(output, [(shown("FAILED", output, code="3:0"), "")])
     facts = follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=io.BytesIO())
@@ -905,7 +908,7 @@ def test_the_end_of_a_forgotten_job_that_nothing_recorded_is_not_known(tmp_path:
 @pytest.mark.parametrize("job", ["7_2", "7_1"])
 def test_a_forgotten_task_of_an_array_has_no_part_of_other_tasks(tmp_path: Path, job: str) -> None:
     record = array_record(tmp_path)
-    (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
+    (record / "job.json").write_text(plan_text(directives=["--array=0-5"]))
     facts = forgotten(tmp_path, job)
     assert (facts.id, facts.state, facts.code, facts.output) == (job, "UNKNOWN", None, "")
     assert (facts.runs, facts.ranks, facts.first, facts.nodes) == ((), (), None, "")
@@ -917,7 +920,7 @@ def test_a_forgotten_task_of_an_array_has_no_part_of_other_tasks(tmp_path: Path,
 
 def test_tasks_of_an_array_that_were_cancelled_while_they_waited_are_cancelled(tmp_path: Path) -> None:
     record = array_record(tmp_path)
-    (record / "job.json").write_text('{"name": "train", "directives": ["--array=0-5"]}')
+    (record / "job.json").write_text(plan_text(name="train", directives=["--array=0-5"]))
     waits = Reply(0, array_row("2,4-5%1", "PENDING", tmp_path / "2").replace("JobState", "JobName=train JobState"), "")
     runner = FakeRunner([(("scontrol",), waits)])
     there = make_session(tmp_path, HOST, runner)
@@ -983,7 +986,7 @@ def test_of_an_arrays_tasks_in_the_accounting_the_failed_one_comes_before_a_canc
 def test_a_job_that_never_started_names_its_smoke_run(tmp_path: Path, ends: str, mark: bool, advice: str) -> None:  # noqa: FBT001 - a case
     record = write_record(tmp_path, "/x/%j.out")
     directives = ["--nodes=1", "--dependency=afterany:5,afterok:6", "--kill-on-invalid-dep=yes"]
-    (record / "job.json").write_text(json.dumps({"directives": directives}))
+    (record / "job.json").write_text(plan_text(directives=directives))
     smoke = tmp_path / "runs/20260101-000000-aaa"
     smoke.mkdir()
     (smoke / "submitted.json").write_text('{"job": "6"}')

@@ -32,6 +32,7 @@ from argosy.launch.script.parts import (
     render_output,
     render_rank,
 )
+from tests.unit.plans import plan_text
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 TORCHRUN = """\
@@ -337,7 +338,7 @@ def test_the_output_of_a_job_that_slurm_has_forgotten_is_found(
     pattern: str, job: str, path: str, tmp_path: Path
 ) -> None:
     (tmp_path / "submitted.json").write_text(json.dumps({"output": pattern}))
-    (tmp_path / "job.json").write_text(json.dumps({"name": "a%b c"}))
+    (tmp_path / "job.json").write_text(plan_text(name="a%b c"))
     assert find_output(tmp_path, job, "ada") == path
 
 

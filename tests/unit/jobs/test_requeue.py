@@ -24,6 +24,14 @@ FOR DETAILS ***
 """
 PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T14:21:44 DUE TO PREEMPTION ***\n"
 REQUEUED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T14:21:44 DUE TO JOB REQUEUE ***\n"
+OLD_NAME, NEW_TIME = "slurmstepd: ", "[2026-11-29T14:21:44.208] "
+NEW = """\
+srun: error: Node failure on node2
+[2026-11-29T14:21:44.208] error: *** JOB 7 ON node1 CANCELLED AT 2026-11-29T14:21:44 DUE TO NODE FAILURE, SEE \
+SLURMCTLD LOG FOR DETAILS ***
+[2026-11-29T14:21:44.214] error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-29T14:21:44 DUE TO TASK FAILURE ***
+"""
+"""Of Slurm 26.05."""
 OWN = "argosy: the run wrote a new checkpoint, so the job is requeued: restart 1 of 5\n" + REQUEUED
 FROM_START = "restart 1 starts from the beginning; jobs with --resume continue from a checkpoint"
 
@@ -50,6 +58,8 @@ def place(folder: Path, output: str, *replies: tuple[tuple[str, ...], Reply]) ->
         (PREEMPTED, " because another job preempted it"),
         (REQUEUED, " by 'scontrol requeue'"),
         (OWN, " at its time limit"),
+        (NEW, " because node2 failed"),
+        (f"epoch 1: 50 %{PREEMPTED.replace(OLD_NAME, NEW_TIME)}", " because another job preempted it"),
         ("epoch 1\n", ""),
         (LOST.replace("2026-11-29", "2026-11-28"), ""),  # of an earlier run
     ],

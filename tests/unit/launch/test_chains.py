@@ -14,6 +14,7 @@ from argosy.core.session import Session
 from argosy.jobs.launch_plan import JobShape, LaunchPlan
 from argosy.launch.chains import refuse_shared_checkpoint
 from tests.unit.machines import make_host, make_session
+from tests.unit.plans import plan_text
 
 
 def chain(checkpoint: str, *directives: str, name: str = "train") -> LaunchPlan:
@@ -26,7 +27,7 @@ def record(state: Path, second: int, job: str, plan: LaunchPlan, **submitted: st
     folder = state / "runs" / f"20260102-0304{second:02}-123456-abcd"
     folder.mkdir(parents=True)
     (folder / "submitted.json").write_text(json.dumps({"job": job, **submitted}))
-    (folder / "job.json").write_text(json.dumps({"name": plan.name, "directives": list(plan.directives)}))
+    (folder / "job.json").write_text(plan_text(name=plan.name, directives=list(plan.directives)))
     (folder / "job.sh").write_text(plan.script)
 
 

@@ -153,7 +153,16 @@ def test_a_script_that_is_submitted_with_other_numbers_counts_threads_by_them(
     assert told.environment["SINGULARITYENV_OMP_NUM_THREADS"] == threads
 
 
-@pytest.mark.parametrize(("step", "within"), [("3", True), ("4294967290", False), ("", False)])
+@pytest.mark.parametrize(
+    ("step", "within"),
+    [
+        ("3", True),
+        ("", False),  # the batch shell up to 25.11
+        ("-5", False),  # since 26.05
+        ("4294967290", False),  # the shell of salloc
+        ("-6", False),  # since 26.05
+    ],
+)
 def test_within_a_step_of_srun_that_steps_cores_do_not_bind_the_ranks(step: str, within: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
     facts = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x01", "SLURM_CPUS_PER_TASK": "80", "SLURM_STEP_ID": step}
     told = run_golden(tmp_path, "mn5-acc/many-nodes-srun-per-rank", SLURM_GPUS_ON_NODE="2", **facts)

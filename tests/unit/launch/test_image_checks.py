@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ import pytest
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.launch.image_checks import note_missing_import, note_missing_program, refuse_missing_import
+from argosy.launch.image_checks import (
+    note_changed_files,
+    note_missing_import,
+    note_missing_program,
+    refuse_missing_import,
+)
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import doubtful_choices
 from argosy.runtimes.container_plan import plan_container
@@ -129,3 +135,23 @@ def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: P
     assert check(tmp_path, request=replace(absolute, container=bound)) == []
     in_image = replace(typo, container=ContainerRequest(workdir=str(tmp_path)))
     assert check(tmp_path, request=in_image) == []
+
+
+def test_files_of_the_project_that_changed_since_its_image_was_built_are_named(tmp_path: Path) -> None:
+    def doubts(sources: dict[str, str], name: str = "own.sif") -> list[str]:
+        image = replace(IMAGE, path=str(tmp_path / name), sources=sources)
+        container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
+        return [*doubtful_choices(note_changed_files(container, str(tmp_path)).choices)]
+
+    built = {name: hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in ("a.txt", "b.yml")}
+    assert doubts(built) == [], "there is no project file"
+    (tmp_path / "argosy.toml").write_text('[image]\npip = "a.txt"\nconda = "b.yml"\noutput = "own.sif"\n')
+    for name in built:
+        (tmp_path / name).write_text(f"{name}\n")
+    assert doubts(built) == []
+    (tmp_path / "a.txt").write_text("numpy\n")
+    (doubt,) = doubts(built)
+    assert "a.txt changed since it was built; 'argosy build' builds it again" in doubt
+    assert doubts(built, "other.sif") == [], "the image is not that of the project"
+    assert doubts({}) == [], "its lock names no files"
+    assert "b.yml" in doubts({"a.txt": "0" * 64})[0], "a file was added to the project"

@@ -13,6 +13,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.project_file import read_project
+from argosy.sites.profile_parts import SiteBase
 from argosy.sites.read import read_site, site_names
 
 
@@ -89,3 +90,21 @@ def test_the_build_of_a_project_without_gpus_takes_torch_from_the_index_for_the_
     project, plain = read_project(tmp_path / "argosy.toml"), BuildRequest((), "", tmp_path / "x.sif")
     assert request_of_project(project, plain).torch_backend == "cpu"
     assert request_of_project(project, replace(plain, torch_backend="cu128")).torch_backend == "cu128"
+
+
+def test_the_build_of_a_new_project_may_choose_a_base_of_the_site(tmp_path: Path) -> None:
+    for template in ("ddp", "hello"):
+        write_project(NewProject(tmp_path / template, template, read_site("local"), has_gpus=False))
+        text = (tmp_path / template / "argosy.toml").read_text()
+        assert "\nbase = " not in text  # with a base, the build takes no other one
+        assert "debian:bookworm" in text
+
+
+def test_a_project_of_mpi_names_the_bases_of_the_site_with_an_mpi_library(tmp_path: Path) -> None:
+    site = read_site("lumi-g")
+    bases = (SiteBase(name="/apps/mpi.sif", holds=("python", "mpi")), SiteBase(name="/apps/plain.sif"))
+    write_project(NewProject(tmp_path, "mpi", replace(site, images=replace(site.images, bases=bases))))
+    text = (tmp_path / "argosy.toml").read_text()
+    assert 'base = "debian:bookworm+openmpi-bin"\n' in text
+    assert '# base = "/apps/mpi.sif"  # contains mpi\n' in text
+    assert "plain.sif" not in text

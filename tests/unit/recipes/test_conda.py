@@ -12,16 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.builder.conda import refuse_pip_over_conda
-from argosy.builder.conda_meta import PackageMeta, read_meta, write_meta
-from argosy.builder.conda_scripts import link_scripts, parse_activation, render_ask_activation, unshare
+from argosy.builder.conda_packages import PackageMeta, read_meta, write_meta
+from argosy.builder.conda_scripts import packages_with_scripts, parse_activation, render_ask_activation, unshare
 from argosy.builder.python.base_python import BasePython
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.layout import render_env_script
 from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.recipes import conda_worker
-from argosy.recipes.conda_answer import LONGEST_LINE, MOST_LINES, CondaPackage, parse_answer, shorten_tree
-from argosy.recipes.conda_request import CondaPlan, CondaTarget, parse_cuda, parse_glibc, plan_conda, render_request
+from argosy.recipes.conda_answer import LONGEST_LINE, MOST_LINES, parse_answer, shorten_tree
+from argosy.recipes.conda_request import (
+    CondaPackage,
+    CondaPlan,
+    CondaTarget,
+    parse_cuda,
+    parse_glibc,
+    plan_conda,
+    render_request,
+)
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.condarc import Condarc, parse_condarc, read_condarc
 from argosy.recipes.lock import LockedPackage, PackageKind
@@ -443,8 +451,7 @@ class TestPrefix:
         depends = {"a": ["b-c >=1", "x"], "b-c": [], "x": ["a"]}
         meta = {name: PackageMeta({"depends": names}) for name, names in depends.items()}
         packages = [CondaPackage(name, "1", "0", "") for name in ("a", "b-c", "x")]
-        found = [script.inside for script in link_scripts(tmp_path, packages, meta)]
-        assert found == ["/opt/argosy/env/bin/.b-c-post-link.sh", "/opt/argosy/env/bin/.a-post-link.sh"]
+        assert [package.name for package in packages_with_scripts(tmp_path, packages, meta)] == ["b-c", "a"]
 
     def test_an_unshared_file_no_longer_changes_the_cache(self, tmp_path: Path) -> None:
         (tmp_path / "env").mkdir()

@@ -74,6 +74,24 @@ SHOWN_25 = (
 )
 
 
+# Of 26.05: the submission comes before the folder.
+SHOWN_26 = (
+    "JobId=1 JobName=wrap UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1 Nice=0 Account=(null) "
+    "QOS=(null) JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "RunTime=00:00:01 TimeLimit=365-00:00:00 TimeMin=N/A NodeList=node[1-2] BatchHost=node1 NumNodes=2 NumCPUs=2 "
+    "NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* ReqTRES=cpu=2,mem=32000M,node=2,billing=2 "
+    "AllocTRES=cpu=2,node=2,billing=2 OverSubscribe=NO Exclusive=NO Contiguous=0 Licenses=(null) LicensesAlloc=(null) "
+    "Network=(null) Command=(null) SubmitLine=sbatch --wrap sleep 300 -N2 WorkDir=/shared StdErr= StdIn=/dev/null "
+    "StdOut=/shared/slurm-1.out"
+)
+
+
+def test_a_job_of_26_05_is_read() -> None:
+    told = parse_scontrol_job(SHOWN_26)
+    assert (told["JobState"], told["NodeList"], told["StdOut"]) == ("RUNNING", "node[1-2]", "/shared/slurm-1.out")
+    assert (told["SubmitLine"], told["WorkDir"]) == ("sbatch --wrap sleep 300 -N2", "/shared")
+
+
 def test_program_arguments_and_comments_are_not_parsed_as_slurms() -> None:
     told = parse_scontrol_job(SHOWN_25)
     assert (told["JobState"], told["ExitCode"], told["NodeList"]) == ("FAILED", "3:0", "n3")
@@ -132,6 +150,10 @@ def test_tasks_and_components_have_rows_of_their_own(job: str, rows: tuple[str, 
         (
             "QOSMinGRES",
             "it requests less than its QOS demands: argosy cancel 7, and request more or use another --qos",
+        ),
+        (  # 25.11 and newer accept such a job, unless slurm.conf sets EnforcePartLimits
+            "PartitionConfig",
+            "the partition has fewer nodes or cores than it requests, or excludes it: argosy cancel 7; request less",
         ),
         ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or use another account"),
     ],
@@ -312,6 +334,18 @@ def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+def test_a_job_that_is_larger_than_the_cluster_is_to_request_less() -> None:
+    reply = Reply(1, "", "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
+    assert explain_sbatch(Command(("sbatch", "x")), reply, "lab").hint.startswith("request fewer nodes, GPUs or cores")
+
+
+def test_options_that_exclude_each_other_are_blamed_on_variables_too() -> None:
+    """Since 26.05, SBATCH_GPUS_PER_NODE excludes --gres=gpu."""
+    reply = Reply(1, "", "sbatch: fatal: --gpus-per-node and --gres=gpu are mutually exclusive.\n")
+    error = explain_sbatch(Command(("sbatch", "--gres=gpu:1", "x")), reply, "lab")
+    assert error.hint.startswith("remove one of them; variables such as SBATCH_GPUS_PER_NODE count as options")
 
 
 @pytest.mark.parametrize("program", ["sbatch", "sinfo"])

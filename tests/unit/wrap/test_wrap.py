@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
+from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind, Person
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
@@ -44,7 +45,17 @@ from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import SYSTEM_PATH, StartFile, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import MARK, keep_readers, locked_prefix, refuse_prefix, switch, versions, write_version
+from argosy.wrap.versions import (
+    MARK,
+    keep_readers,
+    locked_prefix,
+    open_prefix,
+    refuse_prefix,
+    share_new_prefix,
+    switch,
+    versions,
+    write_version,
+)
 from tests.unit.machines import make_host, make_session
 
 START = StartFile(
@@ -138,6 +149,23 @@ def test_a_new_version_is_read_by_those_who_read_the_old_one(tmp_path: Path, mod
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "own.sif", tree / "root/etc/shadow")] == [0o600, 0o600]
 
 
+@pytest.mark.parametrize("shared", ["parent", "prefix", ""])
+def test_the_group_of_a_shared_folder_can_read_a_new_prefix(tmp_path: Path, shared: str) -> None:
+    prefix = tmp_path / "env"
+    new, tree = (prefix / name for name in ("versions/.1.part", "cache/trees/t"))
+    for folder in (prefix, new.parent, new, tree.parent.parent, tree.parent, tree, prefix / "modulefiles"):
+        folder.mkdir(mode=0o700)
+    for name in ("versions/.1.part/version.json", "activate", "modulefiles/env.lua"):
+        (prefix / name).touch(0o600)
+    (prefix if shared == "prefix" else tmp_path).chmod(0o2770 if shared else 0o755)
+    keep_readers(prefix, new, ("t",))
+    share_new_prefix(prefix)
+    paths = (prefix, *(path for path in prefix.rglob("*")))
+    closed = [path.name for path in paths if not path.stat().st_mode & 0o040]
+    assert bool(closed) != bool(shared), closed
+    assert not any(path.stat().st_mode & 0o007 for path in paths)
+
+
 @pytest.mark.parametrize("order", [("usr/bin/python3", "venv/bin/python"), ("venv/bin/python", "usr/bin/python3")])
 def test_of_several_pythons_the_one_in_a_venv_gives_the_packages(tmp_path: Path, order: tuple[str, ...]) -> None:
     for name in order:
@@ -159,6 +187,17 @@ def test_a_container_that_does_not_start_is_tried_alone_in_the_next_step() -> No
         probe_image(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
     assert "Permission denied" in error.value.evidence
     assert "argosy run IMAGE" in error.value.hint
+
+
+@pytest.mark.parametrize(("uid", "advice"), [(0, "as an ordinary user"), (1000, "argosy run IMAGE")])
+def test_a_kernel_that_cannot_mount_the_image_is_explained_to_root(uid: int, advice: str) -> None:
+    message = "FATAL: kernel reported a bad superblock for squashfs image partition"
+    host = make_host(person=Person(uid, uid, "me", "/home/me"))
+    session = make_session(host=host, runner=FakeRunner([((), Reply(255, "", message))]))
+    entry = bare_entry(Image("/images/my.sif", ImageKind.SIF, "", "amd64"), session.host)
+    with pytest.raises(ToolFailed) as error:
+        probe_image(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
+    assert advice in error.value.hint
 
 
 def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
@@ -333,6 +372,24 @@ def test_a_pruned_prefix_loses_the_trees_that_no_version_needs_and_tells_it(tmp_
     assert sorted(path.name for path in (tmp_path / "cache/trees").iterdir()) == ["of-the-user", TREES[0]]
     again = CliRunner().invoke(app, ["wrap", "prune", str(tmp_path), "--json"])
     assert json.loads(again.output) == {"removed": [], "trees": []}
+
+
+def test_a_prefix_without_write_permission_can_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_version(tmp_path, 1, ())
+    switch(tmp_path, 1)
+    own = f"argosy wrap {tmp_path} -w /bin --prefix DIR"
+    version = open_prefix(tmp_path)
+    write_version(tmp_path / "versions/1", replace(version, settings=Settings(paths=("/bin",))))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(CheckFailed, match="cannot write to") as refused:
+        update_prefix(UpdateRequest(tmp_path, ("tqdm",)), None, make_session(tmp_path / "session"))
+    assert refused.value.hint == f"make your own prefix from its image, and change that one: {own}"
+    with (
+        pytest.raises(CheckFailed) as refused,
+        locked_prefix(tmp_path / "new", make_session(tmp_path / "session"), doing="wrapping", new=True),
+    ):
+        pytest.fail("it was locked")
+    assert refused.value.hint == "choose a folder with write permission"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
@@ -821,3 +878,25 @@ def test_a_venv_of_another_prefix_is_refused() -> None:
     with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
         refuse_unusable_interpreter("/p/env", "/p/w1/bin/python3.11", InContainer(()), prefix="/p/w1")
     assert "argosy wrap update /p/w1" in error.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another group")
+def test_a_version_in_a_setgid_prefix_has_its_group(tmp_path: Path) -> None:
+    prefix, own = tmp_path / "env", tmp_path / "own.sif"
+    new, tree = (prefix / name for name in ("versions/.1.part", "cache/trees/t/root"))
+    for folder in (new, tree):
+        folder.mkdir(parents=True)
+    own.write_text("image")
+    own.chmod(0o700)
+    (new / "image.sif").hardlink_to(own)
+    (tree / "file").touch()
+    for folder in (tmp_path, prefix):
+        os.chown(folder, -1, 4711)
+        folder.chmod(0o2770)
+    keep_readers(prefix, new, ("t",))
+    shared = (new, new / "image.sif", tree, tree.parent)
+    assert {path.stat().st_gid for path in shared} == {4711}
+    assert (new / "image.sif").read_text() == "image"
+    assert stat.S_IMODE((new / "image.sif").stat().st_mode) == 0o750
+    assert (own.stat().st_gid, own.stat().st_nlink, stat.S_IMODE(own.stat().st_mode)) == (os.getegid(), 1, 0o700)
+    assert (tree / "file").stat().st_gid == os.getegid()

@@ -128,8 +128,6 @@ def find_build_container(
 
     Parameters
     ----------
-    backends
-        The backends to try, in this order.
     keep_changes
         Whether to keep what programs change in the base's system, in ``changes`` of the work folder.
 

@@ -37,13 +37,7 @@ class CopiedBase(msgspec.Struct, frozen=True):
 
 
 def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> CopiedBase:
-    """Unpack the base that begins at `offset` bytes in `image`, and copy this machine's resolver files into it.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed
-        If unsquashfs is missing or fails, or the disk is full.
-    """
+    """Unpack the base that begins at `offset` bytes in `image`, and copy this machine's resolver files into it."""
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
     for name in NAMES:
@@ -88,13 +82,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
 
 
 def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -> None:
-    """Link the entries that differ from the base into `upper`, in the form of an overlay's upper layer.
-
-    Parameters
-    ----------
-    ignored
-        Paths below the tree whose changes are discarded.
-    """
+    """Link the entries that differ from the base into `upper`, in the form of an overlay's upper layer."""
     there = take_marks(copy.tree)
     changed = [path for path, mark in there.items() if copy.marks.get(path) != mark and not _below(path, ignored)]
     for path in changed:

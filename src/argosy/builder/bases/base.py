@@ -170,13 +170,7 @@ def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], op
 
 
 def is_copied(path: Path, session: Session) -> bool:
-    """Return whether a base's file is used unchanged; otherwise it is packed first.
-
-    Raises
-    ------
-    ImageError, UsageError
-        If the file cannot be a base.
-    """
+    """Return whether a base's file is used unchanged; otherwise it is packed first."""
     kind = identify_file(path)
     if kind.kind is Kind.TAR:
         refuse_other_tar(path, kind)
@@ -297,13 +291,7 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
 
 
 def refuse_links(tree: Path, reference: str) -> None:
-    """Refuse a layer with links instead of Argosy's folders: the build would write through them on this machine.
-
-    Raises
-    ------
-    ImageError
-        If there is such a link; the image was changed after its build.
-    """
+    """Refuse a layer with links instead of Argosy's folders: the build would write through them on this machine."""
     for path in (*LAYER_PATHS, LABELS, *ENVIRONMENT_PATHS):
         if link := find_link(tree, path):
             raise ImageError(

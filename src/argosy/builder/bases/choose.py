@@ -20,11 +20,7 @@ from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
-PLAIN, PYTHON, PYTHON_AND_GIT = (
-    "docker://debian:bookworm-slim",
-    PYTHON_BASE,
-    "docker://python:3.11-bookworm",
-)
+PLAIN, PYTHON, PYTHON_AND_GIT = ("docker://debian:bookworm-slim", PYTHON_BASE, "docker://python:3.11-bookworm")
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
 HINT = (
@@ -56,7 +52,8 @@ def open_default_base(
     except ToolMissing as error:
         cause = error
     tried = [f"{reference}: {_reason(cause)}"]
-    for name in other_bases(sites_here(session.host), needs):
+    sites = tuple(sites_here(session.host))
+    for name in other_bases(sites, needs):
         try:
             base = open_base(name, session, work, options=options, step=step)
         except ArgosyError as error:
@@ -64,8 +61,13 @@ def open_default_base(
         else:
             session.reporter.note(f"the base is {name}, not {reference}: {cause.what}")
             return base
+    known = (
+        f"; bases of {site.name}: {', '.join(base.name for base in site.images.bases)}"
+        for site in sites
+        if site.images.bases
+    )
     raise ToolMissing(
-        "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT
+        "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT + "".join(known)
     ) from cause
 
 
@@ -76,13 +78,7 @@ def _reason(error: ArgosyError) -> str:
 
 
 def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
-    """Return the bases that may replace the default, best first.
-
-    Parameters
-    ----------
-    needs
-        Debian packages that the environment needs in its base.
-    """
+    """Return the bases that may replace the default, best first."""
     python, more = bool(set(PYTHON_PACKAGES) & {*needs}), {*needs} - {*PYTHON_PACKAGES}
     for site in sites:
         for base in site.images.bases:
@@ -93,13 +89,7 @@ def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
 
 
 def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
-    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it.
-
-    Raises
-    ------
-    UsageError
-        If the base is an absolute path that does not exist.
-    """
+    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it."""
     if site and base.startswith("/") and not Path(base).exists():
         known = any(base == each.name for each in site.images.bases)
         raise UsageError(
@@ -110,13 +100,7 @@ def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
 
 
 def refuse_base_around(base: str, output: Path, session: Session, options: EngineOptions = NO_OPTIONS) -> None:
-    """Refuse a root file system, for example ``/``, with folders that the build writes to: it would pack its own files.
-
-    Raises
-    ------
-    UsageError
-        The evidence names a folder that the build writes to.
-    """
+    """Refuse a root file system, for example ``/``, that contains folders to which the build writes."""
     folder = find_local(base, session)
     if folder is None or is_made_by_engine(base, options) or identify_file(folder).kind is not Kind.ROOT_DIRECTORY:
         return
@@ -138,13 +122,7 @@ def refuse_base_around(base: str, output: Path, session: Session, options: Engin
 
 @contextmanager
 def suggesting_site_bases(site: Site | None) -> Iterator[None]:
-    """Add the site's bases with the requested torch to the error for a base with another torch.
-
-    Raises
-    ------
-    CheckFailed
-        The original error, with those bases.
-    """
+    """Add the site's bases with the requested torch to the error for a base with another torch."""
     try:
         yield
     except CannotHave as error:

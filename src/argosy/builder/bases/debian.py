@@ -141,13 +141,7 @@ def _cache_entry(suite: str, packages: tuple[str, ...], session: Session) -> Pat
 
 
 def _asked_epoch(environment: Mapping[str, str]) -> str:
-    """Return the time of the files that the user requests, in seconds since 1970; empty for the present.
-
-    Raises
-    ------
-    UsageError
-        If it is not a number, or squashfs cannot record it.
-    """
+    """Return the time of the files that the user requests, in seconds since 1970; empty for the present."""
     text = environment.get(EPOCH, "")
     if text and not 0 <= parse_int(text, -1) <= LATEST_TIME:
         raise UsageError(
@@ -185,13 +179,7 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
 
 
 def refuse_without_mmdebstrap(suite: str, session: Session) -> None:
-    """Refuse to continue without the program that creates Debian bases.
-
-    Raises
-    ------
-    ToolMissing
-        If it is not installed.
-    """
+    """Refuse to continue without the program that creates Debian bases."""
     if "mmdebstrap" not in session.host.programs:
         raise ToolMissing(
             f"cannot create debian:{suite}: mmdebstrap is not installed on this machine",
@@ -204,13 +192,7 @@ SPACE = 400 << 20
 
 
 def _refuse_full_disk(suite: str, folder: Path) -> None:
-    """Refuse a disk that is nearly full: mmdebstrap 1.3.5 may then wait for ever.
-
-    Raises
-    ------
-    CheckFailed
-        If there is too little free space.
-    """
+    """Refuse a disk that is nearly full: mmdebstrap 1.3.5 may then wait for ever."""
     free = shutil.disk_usage(folder).free
     if free < SPACE:
         raise CheckFailed(

@@ -103,14 +103,7 @@ class EngineOutput(msgspec.Struct, frozen=True):
 def run_definition(
     path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
 ) -> EngineOutput:
-    """Build a definition file and return the SIF file.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, UsageError
-        If no engine is installed, the engine fails (its last lines are the evidence), or the file has an unknown
-        section.
-    """
+    """Build a definition file and return the SIF file."""
     engine = _engine_of(path, Format.DEFINITION, session)
     out = work / "defined.sif"
     # Apptainer uses --fakeroot by itself; SingularityCE needs the option.
@@ -137,13 +130,7 @@ def run_definition(
 def run_dockerfile(
     path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
 ) -> EngineOutput:
-    """Build a Dockerfile, or that of a context, and return the image as an archive.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, UsageError
-        As for `run_definition`.
-    """
+    """Build a Dockerfile, or that of a context, and return the image as an archive."""
     context, file = _context(path, options, session)
     engine = _engine_of(file, Format.DOCKERFILE, session)
     id_file = work / "image-id"
@@ -208,13 +195,7 @@ def _refuse_heredocs(file: Path, engine: str, session: Session) -> None:
 
 
 def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
-    """Describe which engine would provide a base; the engines of another machine are unknown.
-
-    Raises
-    ------
-    ToolMissing, UsageError
-        As for the build itself, before it starts.
-    """
+    """Describe which engine would provide a base; the engines of another machine are unknown."""
     path = Path(reference)
     if reference.startswith(STORE):
         return "exported from podman's store first"
@@ -281,13 +262,7 @@ def _why(engine: str, engines: Argv, session: Session) -> str:
 
 
 def run_export(name: str, session: Session, work: Path) -> EngineOutput:
-    """Export an image from the store of podman and buildah to an archive.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed
-        If neither is installed, or there is no such image.
-    """
+    """Export an image from the store of podman and buildah to an archive."""
     engine = next((engine for engine in BUILDERS[:2] if engine in session.host.programs), None)
     if engine is None:
         raise ToolMissing(
@@ -344,7 +319,6 @@ def _outside(session: Session) -> dict[str, str]:
 
 
 def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> str:
-    """Run an engine and return its output."""
     try:
         reply = run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
     except ArgosyError as error:

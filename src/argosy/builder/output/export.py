@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,10 +83,7 @@ class ExportReport(msgspec.Struct, frozen=True):
 def export_image(request: ExportRequest, session: Session) -> ExportReport:
     """Write an image in another format.
 
-    Raises
-    ------
-    ArgosyError
-        If the image does not exist or the export fails; the output is then absent, or as it was before.
+    If it fails, the output is absent, or as it was before.
     """
     refuse_output(request.output, request.form, force=request.force)
     opened = open_reference(request.image, session)
@@ -112,13 +110,7 @@ def name_base_for_use(lock: Lock | None) -> str:
 
 
 def content_of(opened: OpenedImage, session: Session) -> Content:
-    """Return the content of an image.
-
-    Raises
-    ------
-    UsageError
-        If it is a folder.
-    """
+    """Return the content of an image."""
     image, lock = opened.image, opened.lock
     if image.kind is ImageKind.TREE:
         raise UsageError(
@@ -146,13 +138,7 @@ def _activation_of(opened: OpenedImage, session: Session) -> Activation:
 
 @contextmanager
 def reserve_output(output: Path, form: OutputFormat, session: Session, *, force: bool) -> Iterator[None]:
-    """Let one process at a time write a given output, and remove what killed ones left; others wait.
-
-    Raises
-    ------
-    UsageError
-        As `refuse_output`.
-    """
+    """Let one process at a time write a given output, and remove what killed ones left; others wait."""
     refuse_unwritable_folder(output.parent)
     name = output.with_name(f".{output.name}.lease")
     with hold_lock(name, what=f"writing {output.name}", waiting=session.waiting):
@@ -162,15 +148,7 @@ def reserve_output(output: Path, form: OutputFormat, session: Session, *, force:
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
-    """Refuse an existing output; ``--force`` replaces a folder only if it is an OCI layout.
-
-    Raises
-    ------
-    UsageError
-        If the output exists and must not be replaced, its folder is missing, or its suffix is not one of the format.
-    CheckFailed
-        If its folder is not writable.
-    """
+    """Refuse an existing output; ``--force`` replaces a folder only if it is an OCI layout."""
     refuse_suffix(output, form)
     refuse_unwritable_folder(output.parent)
     if form is not OutputFormat.OCI:
@@ -181,14 +159,7 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
 
 
 def write_output(
-    form: OutputFormat,
-    output: Path,
-    content: Content,
-    sif: Sif | None,
-    session: Session,
-    work: Path,
-    *,
-    force: bool,
+    form: OutputFormat, output: Path, content: Content, sif: Sif | None, session: Session, work: Path, *, force: bool
 ) -> int:
     """Write a content in one format, and return the size of the output in bytes.
 
@@ -274,7 +245,8 @@ def make_layers(
         merge_trees(layer, base, root=base)
     container = find_shell_container(session, RootfsSpec("", tree=str(base)), scratch=work / "ask")
     variables = _read_image_environment(container)
-    return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+    command = ("python",) if content.lock and content.lock.python else ("/bin/sh",)
+    return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), command)
 
 
 PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
@@ -282,13 +254,7 @@ RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
 
 
 def _read_image_environment(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
-    """Run the image's own scripts, and return the variables that they set.
-
-    Raises
-    ------
-    ToolFailed
-        If a script fails.
-    """
+    """Run the image's own scripts, and return the variables that they set."""
     # An empty LANG shows the value of images that set LANG only if it is empty.
     reply = build_container.run_checked(
         "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
@@ -311,10 +277,6 @@ def parse_image_environment(text: str) -> tuple[tuple[str, str], ...]:
     return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
 
 
-def _command(lock: Lock | None) -> tuple[str, ...]:
-    return ("python",) if lock and lock.python else ("/bin/sh",)
-
-
 def _labels(lock: Lock | None) -> tuple[tuple[str, str], ...]:
     """Return labels: the two of the OCI specification for the base, and the content digest."""
     if lock is None:
@@ -333,17 +295,13 @@ def _docker_name(name: str) -> str:
 
 
 RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
+EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+"""Bits of the mode of a new SIF file, which a squashfs does not have: no program starts it."""
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 
 
 def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> int:
-    """Write base and layer as one squashfs with enroot's files and without device nodes, and return its size in bytes.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If no build backend can run a program of the image, or the disk is full.
-    """
+    """Write base and layer as one squashfs with enroot's files and without device nodes; return its size in bytes."""
     packed = _pack_joinable(content, session, work)
     build_container = _open_packed(packed, session, work)
     tree, layer = work / "enroot", work / "enroot.sqfs"
@@ -352,7 +310,7 @@ def _write_sqsh(path: Path, content: Content, session: Session, work: Path) -> i
         write_enroot_files(tree, _read_image_environment(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
     write_pieces(path, _join_enroot_files(packed, layer, time=content.time))
-    path.chmod(0o644)
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~EXECUTABLE)
     return path.stat().st_size
 
 

@@ -186,7 +186,6 @@ def _walk(folder: str, inside: str, under: Path | None) -> Iterator[tuple[str, s
 
 
 def _render_config(facts: ImageConfig, layers: list[Layer]) -> bytes:
-    """Render the configuration."""
     created = datetime.fromtimestamp(facts.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     config: dict[str, Any] = {
         "architecture": facts.arch,
@@ -204,7 +203,6 @@ def _render_config(facts: ImageConfig, layers: list[Layer]) -> bytes:
 
 
 def _render_manifest(config: Blob, layers: list[Layer]) -> bytes:
-    """Render the manifest."""
     rows = [_row(LAYER + ("+gzip" if each.compressed else ""), each.blob) for each in layers]
     return _json({"schemaVersion": 2, "mediaType": MANIFEST, "config": _row(CONFIG, config), "layers": rows})
 
@@ -243,7 +241,6 @@ def _write_index(folder: Path, row: dict[str, Any]) -> None:
 
 
 def _write_blob(blobs: Path, data: bytes) -> Blob:
-    """Write a small blob."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     path = blobs / digest.removeprefix("sha256:")
     path.write_bytes(data)

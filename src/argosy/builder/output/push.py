@@ -124,15 +124,10 @@ COPYING = re.compile(r"Copying (?:blob|config) sha256:([0-9a-f]{12,64})")
 """The line that skopeo prints before it transfers a blob."""
 
 
-def _blob_sizes(layout: Path) -> dict[str, int]:
-    """Return the sizes of the blobs of a layout by their digests."""
-    return {file.name: file.stat().st_size for file in (layout / "blobs/sha256").iterdir()}
-
-
 def _copy(work: Path, reference: Reference, session: Session, step: Step) -> str:
     digest = work / "digest"
     command = plan_push(f"{work / 'layout'}:latest", reference, skopeo_options(session), digest_file=str(digest))
-    sizes, count = _blob_sizes(work / "layout"), 0
+    sizes, count = {file.name: file.stat().st_size for file in (work / "layout/blobs/sha256").iterdir()}, 0
     step.say(f"uploading {len(sizes)} blobs")
 
     def report(line: str) -> None:

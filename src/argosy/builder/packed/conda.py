@@ -20,23 +20,15 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.conda_meta import PackageMeta
-from argosy.builder.packed.store import (
-    PACKED,
-    PackedPackage,
-    entry_name,
-    find_part,
-    pack_part,
-    quiet_share,
-    store_part,
-)
+from argosy.builder.conda_packages import PackageMeta
+from argosy.builder.packed.store import PACKED, PackedPackage, entry_name, find_part, pack_part, quiet_share, store_part
 from argosy.builder.python.bytecode import compile_conda_packages
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import normalise_tree
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaPackage
 
 TREES, PARTS = "conda-trees", "conda-parts"
 """Folders in the work folder of the installation, which the container sees."""
@@ -73,11 +65,6 @@ class CondaCache(msgspec.Struct, frozen=True):
         """Return the packed packages in the cache by their names."""
         found = {package.name: find_part(self.entry(package), self.cache) for package in packages if package.sha256}
         return {name: part for name, part in found.items() if part}
-
-
-def stored_meta(part: PackedPackage) -> PackageMeta:
-    """Return the metadata of a packed package."""
-    return PackageMeta(msgspec.json.decode(part.record.meta))
 
 
 def needs_all_linked(packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta], *, for_site: bool) -> bool:
@@ -141,11 +128,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
     cache: CondaCache
 
     def pack(
-        self,
-        packages: Collection[CondaPackage],
-        meta: Mapping[str, PackageMeta],
-        python: str,
-        kept: Collection[str],
+        self, packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta], python: str, kept: Collection[str]
     ) -> dict[str, PackedPackage]:
         """Compile and pack each of some packages, store the parts in the cache, and return them by name.
 
@@ -155,11 +138,6 @@ class CondaPacker(msgspec.Struct, frozen=True):
             Version of the environment's Python; empty if there is none.
         kept
             Names of the packages whose files stay in the layer, too.
-
-        Raises
-        ------
-        ToolMissing, ToolFailed, CheckFailed
-            If Python or mksquashfs fails, or the disk is full.
         """
         if not packages:
             return {}

@@ -145,14 +145,6 @@ def pack_missing(
         Its tree is an empty virtual environment, which stays as it is.
     check
         Refuses packages in an installer's tree that must not be in the image; it runs before they are stored.
-    exact
-        Whether the pins come from a lock.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If a wheel cannot be installed or is refused, if the environment's Python or mksquashfs fails, or if the disk
-        is full.
     """
     trees = installer.work / TREES
     with _Packer(installer, cache, len(wheels.missing)) as packer:
@@ -240,18 +232,6 @@ def split_tree(
     """Move the files of each wheel out of the installer's tree; return the new trees by the packages' names.
 
     A pin whose marker excludes this machine is not installed, and has no tree.
-
-    Parameters
-    ----------
-    folder
-        Folder for the new trees.
-    exact
-        Whether the pins come from a lock.
-
-    Raises
-    ------
-    ToolFailed, CheckFailed
-        If a wheel must be installed again, and that fails.
     """
     layer, wheels = installer.layer, {pin.package.name: pin for pin in pins}
     files = {name: listed for name, listed in read_file_lists(layer).items() if name in wheels}

@@ -187,20 +187,7 @@ def pack_part(
     requires: tuple[str, ...] = (),
     meta: bytes = b"",
 ) -> PackedPackage:
-    """Pack the tree of one package, whose files get the time of the image when they are joined.
-
-    Parameters
-    ----------
-    part
-        The new squashfs.
-    size, requires, meta
-        See `PackageRecord`.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If mksquashfs is missing or fails, or the disk is full.
-    """
+    """Pack the tree of one package, whose files get the time of the image when they are joined."""
     entries = describe_entries(tree)
     run_pack(session, tree, part, time=0)
     digest = f"sha256:{digest_of_file(part)}"

@@ -96,13 +96,7 @@ def _limited_package(line: str) -> str:
 
 
 def ask_python(build_container: BuildContainer) -> BasePython | None:
-    """Ask the base's Python for its facts, or return None without one.
-
-    Raises
-    ------
-    ToolFailed
-        If it does not run.
-    """
+    """Ask the base's Python for its facts, or return None without one."""
     reply = build_container.ask("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT, ASK_PYTHON)
     path, _, facts = reply.stdout.partition("\n")
     if reply.code != 0 and path:
@@ -113,25 +107,13 @@ def ask_python(build_container: BuildContainer) -> BasePython | None:
 
 
 def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
-    """Ask the Python at `path` in the container for its facts.
-
-    Raises
-    ------
-    ToolFailed
-        If it does not run.
-    """
+    """Ask the Python at `path` in the container for its facts."""
     reply = build_container.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
     return _read_facts(path, reply.stdout)
 
 
 def _read_facts(path: str, text: str) -> BasePython:
-    """Read the facts that `ASK_PYTHON` printed.
-
-    Raises
-    ------
-    ToolFailed
-        If something else was printed.
-    """
+    """Read the facts that `ASK_PYTHON` printed."""
     try:
         facts = parse_json(text)
         return BasePython(
@@ -202,13 +184,7 @@ HOLD = f"export PIP_CONSTRAINT={BASE_CONSTRAINTS} UV_CONSTRAINT={BASE_CONSTRAINT
 def protecting_base_packages(
     build_container: BuildContainer, work: Path, replaceable: Collection[str]
 ) -> BuildContainer:
-    """Mount a constraint file with the base's packages into the container.
-
-    Parameters
-    ----------
-    replaceable
-        Packages that another version may hide.
-    """
+    """Mount a constraint file with the base's packages into the container."""
     python = ask_python(build_container)
     file = work / "base-packages.txt"
     file.write_text(_render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")

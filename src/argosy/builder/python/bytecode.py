@@ -176,11 +176,6 @@ def compile_layer(
         Folder of the layer's work files, mounted at `WORK_INSIDE`.
     changed
         Names of the packages that were just installed: their existing byte code belongs to an older version.
-
-    Raises
-    ------
-    ToolFailed
-        If the environment's Python cannot run.
     """
     for site in site_folders(layer):
         _compile(build_container, (layer, site), work, cache, _wheels(site, changed), step)
@@ -197,7 +192,7 @@ def compile_conda(
 ) -> None:
     """Add byte code for every module of a new conda environment, replacing that of the packages.
 
-    Parameters and errors are those of `compile_layer`; `changed` names packages of pip.
+    Parameters are those of `compile_layer`; `changed` names packages of pip.
 
     Parameters
     ----------
@@ -264,11 +259,6 @@ def compile_wheels(
         The trees by the names of the packages, below `work`.
     cache
         Not filled: the packed wheels contain the byte code.
-
-    Raises
-    ------
-    ToolFailed
-        If the environment's Python cannot run.
     """
     groups = list[tuple[int, str]]()
     for name, tree in trees.items():
@@ -288,13 +278,6 @@ def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, 
     ----------
     trees
         The trees by the names of the packages, below `work`.
-    python
-        Version of the environment's Python.
-
-    Raises
-    ------
-    ToolFailed
-        If the environment's Python cannot run.
     """
     cache, groups = BytecodeCache(Path(), python), list[tuple[int, str]]()
     for tree in trees.values():
@@ -351,16 +334,6 @@ def recompiling_changed_modules(
     """Compile again the modules that the user's scripts or steps change in the block.
 
     Python does not check byte code of images, so it would use the old one.
-
-    Parameters
-    ----------
-    python
-        The Python of the environment, or None.
-
-    Raises
-    ------
-    ToolFailed
-        If the environment's Python cannot run.
     """
     mark, work = layer.with_name("mark"), layer.with_name("uv")
     mark.touch()  # the clock of the file system may differ from this machine's

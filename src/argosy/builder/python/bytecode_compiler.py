@@ -105,15 +105,8 @@ def run_compiler(
 
     Parameters
     ----------
-    work
-        Folder of the layer's work files, mounted at `WORK_INSIDE`.
     groups
         The groups, as `render_group` renders them.
-
-    Raises
-    ------
-    ToolFailed
-        If the environment's Python cannot run.
     """
     with tempfile.NamedTemporaryFile("w", dir=work, prefix="compile-", encoding="utf-8") as file:
         file.write("\n".join(groups))

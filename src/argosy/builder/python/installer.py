@@ -108,8 +108,6 @@ class Installer(msgspec.Struct, frozen=True):
 
         Parameters
         ----------
-        pins
-            The packages that this installer has installed.
         executable
             The Python of the virtual environment that contains them; empty if the present Python finds them.
         """
@@ -204,19 +202,6 @@ PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
 """A step between choosing and installing, in which a bundle builds wheels."""
 
 
-def open_installer(
-    build_container: BuildContainer, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
-) -> Installer:
-    """Return an installer for `python`, which is the Python of the base or of a conda environment."""
-    return Installer(
-        mount_installation_folders(build_container, settings, layer=layer, work=work, cache=cache),
-        python,
-        settings,
-        layer,
-        work,
-    )
-
-
 def separate_builds(cache: Path, base: str, settings: UvSettings, environment: Iterable[str] = ()) -> str:
     """Return the folder in uv's cache for packages that are built from source over a base; make it if necessary.
 
@@ -226,8 +211,6 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
 
     Parameters
     ----------
-    base
-        Digest of the base.
     environment
         The other packages that a build may use.
 
@@ -282,11 +265,12 @@ def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
 
 
 def mount_installation_folders(
-    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path
 ) -> BuildContainer:
-    """Mount the layer at its final path, the cache, and the local paths in the settings."""
+    """Mount the layer at its final path, uv's cache, and the local paths in the settings."""
     for folder in (work / "temporary", work / "home", layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
+    cache = build_container.session.paths.cache / "uv"
     make_folder(cache)
     write_git_home(work / "home", settings)
     local = bring_in(settings.local_paths, build_container, work)

@@ -31,7 +31,6 @@ from argosy.builder.python.pins import (
     asked_hashes,
     found_hashes,
     is_pin,
-    package_of,
     parse_pin,
     pin_of,
     read_chosen,
@@ -53,6 +52,7 @@ from argosy.images.libraries import BUILD
 from argosy.images.rootfs import resolve_in_root, write_in_root
 from argosy.recipes.lock import SourceKind
 from argosy.recipes.recipe import PipIndex, Recipe
+from argosy.recipes.requirements import package_of
 from argosy.recipes.uv_options import render_constraints, render_overrides, render_project, render_requirements
 
 ABOUT_PIP = re.compile(r"(?<![\w.-])pip(?![\w-])")
@@ -68,13 +68,7 @@ TORCH_LIBRARY = b"libc10.so"
 
 
 def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
-    """Choose the versions to install over the base; packages of the base stay and are not returned.
-
-    Raises
-    ------
-    CheckFailed
-        If the requirements conflict with each other or with the base's packages; the evidence is uv's explanation.
-    """
+    """Choose the versions to install over the base; packages of the base stay and are not returned."""
     builds = vendor_builds(installer.python.packages)
     with naming_lines((*recipe.pip, *recipe.constraints)):
         refuse_unmet_demands(asked_demands(recipe), builds, installer.python.version)
@@ -132,13 +126,7 @@ def _ask_for_versions(installer: Installer, recipe: Recipe) -> tuple[tuple[str, 
 
 
 def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[str, ...]:
-    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions.
-
-    Parameters
-    ----------
-    more
-        Lines of further requirements.
-    """
+    """Write the requirements and constraints of a recipe for uv, and return the command that chooses versions."""
     base, builds = dict(installer.python.packages), vendor_builds(installer.python.packages)
     requirements = render_requirements(recipe) + more
     with_index = [line for line in recipe.pip if line.index]
@@ -220,11 +208,6 @@ def refuse_unmet_requirements(installer: Installer, others: Iterable[SourcedRequ
     ----------
     others
         Requirements of packages that are added later without uv.
-
-    Raises
-    ------
-    CheckFailed
-        For that requirement.
     """
     builds, installed = vendor_builds(installer.python.packages), map(read_demands, site_folders(installer.layer))
     refuse_unmet_demands(chain(*installed, others), builds, installer.python.version)
@@ -238,13 +221,7 @@ def refuse_compiled(installer: Installer, recipe: Recipe, pins: Iterable[Pin]) -
 
 
 def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
-    """Choose versions and install them; packages that are built against the others are installed last, separately.
-
-    Raises
-    ------
-    CheckFailed, ToolFailed
-        As for `resolve` and `refuse_unmet_requirements`, or if a package cannot be installed.
-    """
+    """Choose versions and install them; packages that are built against the others are installed last, separately."""
     early, late = split_late(recipe)
     pins = resolve(installer, early, step)
     create_environment(installer)
@@ -309,8 +286,8 @@ def install_pins(
     installer.uv_installing_checked(*command, doing="installing the packages", on_line=UvProgress(step.say).hear)
 
 
-def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[str] = ()) -> int:
-    """Write a script of the same name into the venv for each console script of the base, and return their number.
+def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[str] = ()) -> None:
+    """Write a script of the same name into the venv for each console script of the base.
 
     The first line of the base's own ``torchrun``, for example, names the base's interpreter, which does not find the
     packages of the layer.  The script in the venv uses the venv's interpreter, which finds both.
@@ -321,7 +298,6 @@ def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[
         Paths of files that the layer will contain, too; they are not replaced.
     """
     folder = resolve_in_root(layer, f"{ENV_PREFIX}/bin")
-    count = 0
     for name, value in python.scripts:
         module, _, function = value.partition(":")
         target = folder / name
@@ -332,8 +308,6 @@ def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[
             f"sys.exit({function}())\n"
         )
         write_in_root(folder, name, text, mode=0o755)
-        count += 1
-    return count
 
 
 def vendor_torch(builds: Mapping[str, str]) -> str:
@@ -354,11 +328,6 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
     names
         The packages that are checked. Those from a folder, an address or a repository should not be among them: their
         user may have built them for this base.
-
-    Raises
-    ------
-    CheckFailed
-        For the first such package.
     """
     torch = vendor_torch(builds)
     if not torch:

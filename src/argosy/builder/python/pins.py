@@ -17,13 +17,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from argosy.core.errors import CheckFailed
@@ -33,6 +27,7 @@ from argosy.core.redact import STARS, redact
 from argosy.images.part_digest import describe_part, part_digest
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.recipe import PipKind, PipLine, Recipe
+from argosy.recipes.requirements import package_of
 
 Row = Mapping[str, str]
 """The version of a chosen package, if it is known, and its address, if it has one."""
@@ -122,11 +117,6 @@ def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
     """Refuse packages without a hash if others have one, as pip does; the package pip needs no hash.
 
     Local folders and full commits need no hash: `uv export` writes them without.
-
-    Raises
-    ------
-    CheckFailed
-        The message names the packages.
     """
     asked = asked_hashes((*recipe.pip, *recipe.constraints))
     free = {name for name, row in chosen.items() if _is_folder(row) or _is_commit(row, recipe)}
@@ -168,15 +158,6 @@ def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str], cach
     return {name: tuple(sorted(digests)) for name, digests in found.items()}
 
 
-def package_of(file: str) -> tuple[str, str]:
-    """Return package and version from the file name of a wheel or sdist; empty strings for other names."""
-    try:
-        name, version, *_ = parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file)
-    except (InvalidSdistFilename, InvalidWheelFilename):
-        return "", ""
-    return name, str(version)
-
-
 VENDORS = re.compile(r"\+|(a|b|rc|dev)\d")
 """Marks of a vendor's build: a local version, or a pre-release."""
 
@@ -208,18 +189,7 @@ def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def refuse_unmet_demands(demands: Iterable[SourcedRequirement], builds: Mapping[str, str], python: str) -> None:
-    """Refuse the first requirement that a vendor's build does not satisfy.
-
-    Parameters
-    ----------
-    python
-        Python version in the image, for markers.
-
-    Raises
-    ------
-    CheckFailed
-        The evidence shows the requirement, its origin, and the base's version.
-    """
+    """Refuse the first requirement that a vendor's build does not satisfy."""
     if not builds:
         return
     inside = _marker_values(python)
@@ -295,11 +265,6 @@ def excluded_notes(recipe: Recipe, python: str, machine: str) -> tuple[str, ...]
     """Describe which requested packages are not installed, because their markers exclude the image.
 
     Lines with a hash come from a lock, which is made for several machines, so they need no note.
-
-    Parameters
-    ----------
-    python, machine
-        Version of Python and architecture (``uname -m``) of the image.
     """
     inside = _marker_values(python) | {"platform_machine": machine}
     included, excluded = set[str](), dict[str, str]()

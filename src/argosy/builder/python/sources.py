@@ -221,13 +221,7 @@ def set_versions(settings: UvSettings) -> tuple[str, ...]:
 
 
 def advise_on_git(text: str, settings: UvSettings, has_git: Callable[[], bool] = lambda: True) -> str:
-    """Return a hint for a repository that could not be fetched or is missing; empty if git did not fail.
-
-    Parameters
-    ----------
-    has_git
-        Returns whether the base has git.
-    """
+    """Return a hint for a repository that could not be fetched or is missing; empty if git did not fail."""
     if NO_GIT.search(text):
         return USE_GIT
     for said, variable in NO_REPOSITORY:

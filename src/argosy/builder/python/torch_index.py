@@ -17,9 +17,8 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind, Choice, ChoiceKey
-from argosy.core.parse import parse_json
 from argosy.core.records import replace
-from argosy.images.libraries import ASK_TORCH, BACKENDS
+from argosy.images.libraries import ASK_TORCH, BACKENDS, parse_torch
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
@@ -62,26 +61,14 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = "") -> Target:
-    """Choose the target by the options, otherwise by the site's facts about its nodes and the base.
-
-    Raises
-    ------
-    UsageError
-        If PyTorch does not have the requested index, or the CUDA version is invalid.
-    """
+    """Choose the target by the options, otherwise by the site's facts about its nodes and the base."""
     return Target(
         choose_backend(torch_backend, site, base), choose_cuda(cuda, site), site.node.archspec if site else ""
     )
 
 
 def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | None:
-    """Choose PyTorch's index (``cu128``), or None for the usual indexes.
-
-    Raises
-    ------
-    UsageError
-        If PyTorch does not have the requested index.
-    """
+    """Choose PyTorch's index (``cu128``), or None for the usual indexes."""
     if asked == NONE:
         return None
     if asked:
@@ -187,13 +174,7 @@ def torch_index_of(settings: UvSettings) -> str:
 
 @contextmanager
 def adding_torch_hints(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
-    """Add to an error about torch the index that was searched, and the index that has the requested build.
-
-    Parameters
-    ----------
-    settings
-        The settings of uv, which contain the index that was searched.
-    """
+    """Add to an error about torch the index that was searched, and the index that has the requested build."""
     try:
         yield
     except ArgosyError as error:
@@ -266,32 +247,16 @@ NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
 def refuse_torch_in_image(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
-    """Refuse the torch that programs in the image import if it cannot use the GPUs; an image without torch passes.
-
-    Raises
-    ------
-    CheckFailed
-        If it cannot use the site's GPUs; the evidence names the line to change.
-    """
+    """Refuse the torch that programs in the image import if it cannot use the GPUs; an image without torch passes."""
     if site.node.gpu_vendor not in BACKENDS:
         return
     inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
     reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
-    try:
-        torch = parse_json(reply.stdout)
-    except ValueError:
-        return
-    refuse_torch_build(torch, site, recipe)
+    refuse_torch_build(parse_torch(reply.stdout), site, recipe)
 
 
 def refuse_torch_build(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
-    """Refuse a build of torch for GPUs of another vendor than the site's.
-
-    Raises
-    ------
-    CheckFailed
-        As for `refuse_torch_in_image`.
-    """
+    """Refuse a build of torch for GPUs of another vendor than the site's."""
     vendor = site.node.gpu_vendor
     backend = BACKENDS[vendor]
     if not torch.get("__version__") or torch.get(backend):

@@ -20,8 +20,8 @@ from argosy.core.process import Reply
 from argosy.core.progress import render_amount
 from argosy.core.redact import redact, split_login
 from argosy.recipes.merge import PYTHON_OF_DEBIAN
-from argosy.recipes.package_names import suggest_package
 from argosy.recipes.recipe import PipLine
+from argosy.recipes.requirements import suggest_package
 from argosy.recipes.uv_lock import OUTDATED
 from argosy.recipes.uv_options import UvSettings
 
@@ -122,13 +122,7 @@ def mentioned_names(text: str) -> set[str]:
 
 @contextmanager
 def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
-    """Add the user's lines for the packages in uv's explanation to an error about conflicting versions.
-
-    Raises
-    ------
-    CheckFailed
-        The original error, with those lines.
-    """
+    """Add the user's lines for the packages in uv's explanation to an error about conflicting versions."""
     try:
         yield
     except CheckFailed as error:
@@ -197,13 +191,7 @@ def _explain_unreadable(build_container: BuildContainer, text: str) -> UsageErro
 
 @contextmanager
 def naming_package(lines: Iterable[PipLine]) -> Iterator[None]:
-    """Add the user's line to an error about the file of one package.
-
-    Raises
-    ------
-    WrongFile
-        The original error, with that line.
-    """
+    """Add the user's line to an error about the file of one package."""
     try:
         yield
     except WrongFile as error:

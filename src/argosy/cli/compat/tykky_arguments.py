@@ -77,11 +77,7 @@ OPTIONS = (
         "PATH,PATH",
     ),
     TykkyOption(
-        ("-r", "--requirement", "--requirements-file"),
-        "requirements",
-        (*CONDA, *UPDATE),
-        "packages for pip",
-        "FILE",
+        ("-r", "--requirement", "--requirements-file"), "requirements", (*CONDA, *UPDATE), "packages for pip", "FILE"
     ),
     TykkyOption(("--pyver",), "python", PIP, "version of Python", "VERSION"),
     TykkyOption(("--slim",), "slim", PIP, "use the base image python:VERSION-slim"),

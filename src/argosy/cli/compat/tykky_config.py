@@ -179,8 +179,7 @@ def _refuse_unknown_keys(merged: Mapping[str, object]) -> None:
             raise UsageError(f"tykky's key {key} is not supported", hint=REFUSED[key])
         if key not in known:
             raise UsageError(
-                f"tykky has no key {key!r}",
-                hint=did_you_mean(key, known, "check the key in tykky's documentation"),
+                f"tykky has no key {key!r}", hint=did_you_mean(key, known, "check the key in tykky's documentation")
             )
 
 

@@ -35,13 +35,7 @@ SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher")
 
 
 def _render_profile(name: str, draft: Draft, *, host: str, date: str) -> str:
-    """Render the profile.
-
-    Parameters
-    ----------
-    date
-        Date of the query, in ISO 8601.
-    """
+    """Render the profile; `date` is that of the query, in ISO 8601."""
     cluster = next((fact.value for fact in draft.facts if fact.key == "clusters"), [])
     title = f"the Slurm cluster {cluster[0]}" if isinstance(cluster, list) and cluster else "a Slurm cluster"
     head = [

@@ -36,34 +36,30 @@ class Question(msgspec.Struct, frozen=True):
     name: str
     command: str
     """Command that people can run to get the same answer; it becomes the source of the value."""
-    line: str
-    """Command of the script, which may fail."""
-
-
-def _plain(name: str, command: str) -> Question:
-    return Question(name, command, command)
+    line: str = ""
+    """Command of the script, which may fail; empty if it is the same."""
 
 
 NODE = (
-    _plain("host", "uname -n"),
-    _plain("arch", "uname -m"),
-    _plain("cpus", "lscpu -p=CPU,CORE,SOCKET,NODE"),
-    _plain("lscpu", "lscpu"),
-    _plain("mounts", "cat /proc/mounts"),
-    _plain("devices", "ls /dev"),
+    Question("host", "uname -n"),
+    Question("arch", "uname -m"),
+    Question("cpus", "lscpu -p=CPU,CORE,SOCKET,NODE"),
+    Question("lscpu", "lscpu"),
+    Question("mounts", "cat /proc/mounts"),
+    Question("devices", "ls /dev"),
     Question(
         "drm",
         "cat /sys/class/drm/renderD*/device/{vendor,numa_node}",
         "for gpu in /sys/class/drm/renderD*/device\ndo "
         'echo "$(readlink -f "$gpu") $(cat "$gpu/vendor" "$gpu/numa_node" | tr \'\\n\' \' \')"\ndone',
     ),
-    _plain("nvidia-smi", "nvidia-smi --query-gpu=name,memory.total,pci.bus_id --format=csv,noheader,nounits"),
-    _plain("nvidia-topo", "nvidia-smi topo -m"),
+    Question("nvidia-smi", "nvidia-smi --query-gpu=name,memory.total,pci.bus_id --format=csv,noheader,nounits"),
+    Question("nvidia-topo", "nvidia-smi topo -m"),
     Question("cuda", "nvidia-smi", "nvidia-smi | grep 'CUDA Version'"),
-    _plain("rocm-smi", "rocm-smi --showproductname --showbus --showmeminfo vram --showtoponuma"),
-    _plain("rocm", "cat /opt/rocm/.info/version"),
-    _plain("xpu-smi", "xpu-smi discovery"),
-    _plain("net", "ls /sys/class/net"),
+    Question("rocm-smi", "rocm-smi --showproductname --showbus --showmeminfo vram --showtoponuma"),
+    Question("rocm", "cat /opt/rocm/.info/version"),
+    Question("xpu-smi", "xpu-smi discovery"),
+    Question("net", "ls /sys/class/net"),
     Question(
         "infiniband",
         "cat /sys/class/infiniband/*/ports/1/{link_layer,rate}",
@@ -83,9 +79,7 @@ NODE = (
         'for suid in "${file%/bin/*}"/libexec/$name/bin/starter-suid\ndo [ ! -u "$suid" ] || echo "$suid"\ndone\ndone',
     ),
     Question(
-        "modules",
-        "module -t avail",
-        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'",
+        "modules", "module -t avail", "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'"
     ),
     Question("userns", "unshare --user true", "if unshare --user true\nthen echo yes\nelse echo no\nfi"),
 )
@@ -93,7 +87,7 @@ NODE = (
 
 def render_questions() -> str:
     """Render the script. It prints a line with the name before each answer; a command that fails prints nothing."""
-    return "\n".join(f"echo '{MARK}{each.name}'; {{ {each.line}; }} 2>/dev/null || :" for each in NODE)
+    return "\n".join(f"echo '{MARK}{each.name}'; {{ {each.line or each.command}; }} 2>/dev/null || :" for each in NODE)
 
 
 def parse_answers(text: str) -> dict[str, str]:
@@ -261,7 +255,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             name=row["PartitionName"],
             default=row.get("Default") == "YES",
             up=row.get("State") == "UP",
-            whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE",
+            whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE" or row.get("Exclusive") == "NODE",  # since 26.05
             max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
             max_nodes=_int(row.get("MaxNodes", "")) or int(row.get("TotalNodes") == "1"),
             min_nodes=_int(row.get("MinNodes", "")),
@@ -306,10 +300,7 @@ def parse_nvidia(query: str, topology: str) -> Gpus:
 
 
 def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
-    """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``: tabs, a heading, underlined on a terminal.
-
-    Empty where one GPU has none, or several.
-    """
+    """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``; empty if one GPU has none, or several."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split("\t") for line in topology.splitlines()]
     heading = next((line for line in lines if any("NUMA Affinity" in cell for cell in line)), None)
     if heading is None:

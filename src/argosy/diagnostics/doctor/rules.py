@@ -108,12 +108,11 @@ def _check_site_needs(seen: MachineFacts, site: Site, *, here: Here) -> Iterator
         program = BACKENDS[backend].programs[0]
         if program in seen.host.programs:
             yield Finding(program, State.OK, seen.versions.get(program, seen.host.programs[program]))
-        elif here is Here.NO and (seen.namespaces or seen.host.can_mount):
-            evidence = f"not installed; builds at {site.name} need it, builds on this machine do not"
-            yield Finding(program, State.WARN, evidence, f"at {site.name}: {_how_to_get(program, site)}")
         else:
-            evidence = f"not installed; builds at {site.name} need it"
-            yield Finding(program, State.WARN, evidence, _how_to_get(program, site))
+            is_elsewhere = here is Here.NO and (seen.namespaces or seen.host.can_mount)
+            more, place = (", builds on this machine do not", f"at {site.name}: ") if is_elsewhere else ("", "")
+            evidence = f"not installed; builds at {site.name} need it{more}"
+            yield Finding(program, State.WARN, evidence, f"{place}{_how_to_get(program, site)}")
 
 
 def _check_runtime(seen: MachineFacts, site: Site, *, here: Here) -> Finding:

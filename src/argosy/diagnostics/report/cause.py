@@ -158,7 +158,6 @@ def explain_cause(case: ReportCase) -> str:
 
 
 def _explain_error(case: ReportCase) -> Iterator[str]:
-    """Yield what the output shows about the error."""
     known = find_known_error(case)
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
     unexplained = next((each for each in case.errors if each.level == "unexplained"), None)
@@ -185,7 +184,6 @@ def _explain_error(case: ReportCase) -> Iterator[str]:
 
 
 def _explain_changes(case: ReportCase) -> Iterator[str]:
-    """Yield what differs from the last run that passed, and what does not."""
     compared = case.compared
     if not compared.job:
         return

@@ -116,7 +116,6 @@ def collect_report(session: Session, job: str) -> Report:
 
 
 def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> ReportCase:
-    """Collect what decides what the report says."""
     plan, submission = _plan(facts.record), read_submission(facts.record)
     net = parse_netlog(logs)
     compared = _compared(session, facts, net)

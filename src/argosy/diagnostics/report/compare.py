@@ -89,7 +89,6 @@ def _kind(name: str) -> str:
 
 
 def _changed_files(before: Sequence[CommandFile], now: Sequence[CommandFile]) -> Iterator[Change]:
-    """Yield the files of the command whose content differs."""
     known = {each.path: each for each in before}
     for each in now:
         old = known.get(each.path)
@@ -102,13 +101,11 @@ def _describe_file(file: CommandFile) -> str:
 
 
 def _equal_files(before: Sequence[CommandFile], now: Sequence[CommandFile]) -> tuple[str, ...]:
-    """Return the names of the files of the command whose content is equal."""
     known = {each.path: each for each in before}
     return tuple(Path(each.path).name for each in now if each.path in known and each.same_as(known[each.path]))
 
 
 def _changed_packages(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the packages that differ between two images, if both have a lock."""
     for name in sorted(before.keys() | now.keys()) if before and now else ():
         if before.get(name) != now.get(name):
             yield Change(f"package {name}", before.get(name, ""), now.get(name, ""))

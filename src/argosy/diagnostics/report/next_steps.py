@@ -22,6 +22,7 @@ from argosy.diagnostics.report.cause import (
 from argosy.diagnostics.report.model import Comparison, NextStep, ReportCase, Search
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
+from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import SCRIPT, recording_command
 from argosy.slurm.states import ENDED
 
@@ -86,18 +87,18 @@ def _launch_before(compared: Comparison) -> str:
 
 def _steps_of_check(case: ReportCase) -> Iterator[NextStep]:
     """Yield the steps that separate a change since the last run that passed from a fault of the nodes or the image."""
-    failed, compared = find_failed_check(case), case.compared
-    if not case.plan or not case.plan.is_job:
+    failed, compared, plan = find_failed_check(case), case.compared, case.plan
+    if not plan or not plan.is_job:
         return
     steps = list(_steps_of_changes(case)) if compared.changes else []
     if not compared.changes and failed and DEVICES not in failed.hint:
         steps.append(NextStep(f"{sentence(fill_names(failed.hint, case.facts))}."))
-    if "/" in case.plan.image:
+    if "/" in plan.image:
         when = f"If the run of step {len(steps)} fails its checks: check" if compared.changes else "Check"
-        line = f"argosy check {quote(case.plan.image)} --site {quote(case.profile)}"
+        line = f"argosy check {quote(plan.image)} --site {quote(case.profile)}"
         steps.append(NextStep(f"{when} the libraries of the image.", line, _free(case)))
     if failed and DEVICES in failed.hint:
-        steps.append(_probe(case, len(steps)))
+        steps.append(_probe(case, plan, len(steps)))
     if not compared.changes:
         steps.append(NextStep("Launch the job again to find out if the fault is permanent.", *_launch_again(case)))
     yield from steps
@@ -167,7 +168,6 @@ def _place(case: ReportCase) -> str:
 
 
 def _cost(case: ReportCase) -> str:
-    """Say what a job of this shape costs."""
     if case.plan is None:
         return ""
     shape, compared = case.plan.shape, case.compared
@@ -189,20 +189,12 @@ def add_nodes(line: str, nodes: str) -> str:
     return f"{found[0]}--nodelist {quote(nodes)} {line[found.end() :]}" if found else line
 
 
-def _probe(case: ReportCase, number: int) -> NextStep:
-    """Return the step that lists the network cards in a container on the first node.
-
-    Parameters
-    ----------
-    number
-        Number of the step before; 0 for none.
-    """
-    if case.plan is None:
-        return NextStep("")
-    gpus, cards = case.plan.shape.gpus_per_node, case.compared.cards
-    billed = [option for option in case.plan.directives if option.startswith(BILLED)]
+def _probe(case: ReportCase, plan: LaunchPlan, number: int) -> NextStep:
+    """Return the step after step `number` that lists the network cards in a container on the first node."""
+    gpus, cards = plan.shape.gpus_per_node, case.compared.cards
+    billed = [option for option in plan.directives if option.startswith(BILLED)]
     argv = [
-        *("argosy", "launch", case.plan.image, "--site", case.profile),
+        *("argosy", "launch", plan.image, "--site", case.profile),
         *("--nodes", "1", "--ranks", "1", *(("--gpus-per-node", str(gpus)) if gpus else ()), *billed),
         *(("--nodelist", case.facts.ranks[0].host) if case.facts.ranks else ()),
         *("--follow", "--", "ls", CARD_NAMES),

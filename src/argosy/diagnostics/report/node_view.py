@@ -122,7 +122,7 @@ def _cards(node: Node, net: NetFacts, expected: Sequence[str]) -> tuple[Box, ...
         texts = expected if len(expected) == node.nics else ("card unused",) * node.nics
         return tuple(Box("absent", text, "network card: the ranks used TCP instead") for text in texts)
     names = net.cards
-    if max(net.nics, len(names)) < node.nics or not net.has_network:
+    if max(net.nics, len(names)) < node.nics or not net.networks:
         return (Box("open", "card ?", "network card: no log shows whether it was used"),) * node.nics
     labels = names if len(names) == node.nics else ("card",) * node.nics
     return tuple(Box("plain", name, "network card: used, as the log shows", on_color=True) for name in labels)
@@ -130,7 +130,7 @@ def _cards(node: Node, net: NetFacts, expected: Sequence[str]) -> tuple[Box, ...
 
 def _network_note(node: Node, net: NetFacts) -> str:
     expected = f"{node.nics} x {node.nic or 'network card'}" if node.nics else ""
-    if not net.has_network:
+    if not net.networks:
         return f"Network: {expected} expected; the logs of this node name no network" if expected else ""
     if net.slow:
         over = f"Network: TCP over {net.interface or 'an unknown interface'}"

@@ -90,7 +90,7 @@ def render_page(report: Report) -> str:
         bars=list(list_bars(report.timeline)),
         phases=sum_phases(report.timeline),
         plan_rows=list(list_plan(plan)) if plan else [],
-        choices=list_choices(plan) if plan else [],
+        choices=list(list_choices(plan)) if plan else [],
         script=HELPERS.split(plan.script)[0] if plan else "",
         plots=_plots(case.results),
         values=tabulate_results(case.results) if case.results else (),

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from argosy.core.findings import Finding, State, has_failed
-from argosy.core.model import Choice
 from argosy.core.parse import parse_cpulist
 from argosy.core.redact import hide
 from argosy.core.render import HOUR, count, render_duration
@@ -277,7 +276,6 @@ def list_findings(report: Report) -> list[FindingText]:
 
 
 def _show_finding(finding: Finding, report: Report) -> FindingText:
-    """Return the row of a check."""
     hint = fill_names(finding.hint, report.case.facts)
     is_new = hint and hint not in _told(report) and not report.case.compared.changes
     return FindingText(
@@ -326,14 +324,8 @@ def list_plan(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
     yield from plan.versions.items()
 
 
-def list_choices(plan: LaunchPlan) -> list[tuple[str, str, str, str]]:
-    """Return the choices of a plan as rows: name, value, reason, source."""
-    return [
-        (each.key, each.value, each.why, "; ".join(filter(None, (each.source, each.evidence, _checked(each)))))
-        for each in plan.choices
-    ]
-
-
-def _checked(choice: Choice) -> str:
-    """Say when a value of a profile was checked."""
-    return f"checked on {choice.checked}" if choice.checked else ""
+def list_choices(plan: LaunchPlan) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the choices of a plan as rows: name, value, reason, source."""
+    for each in plan.choices:
+        checked = f"checked on {each.checked}" if each.checked else ""
+        yield each.key, each.value, each.why, "; ".join(filter(None, (each.source, each.evidence, checked)))

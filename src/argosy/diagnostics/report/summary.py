@@ -53,15 +53,9 @@ def summarize(case: ReportCase) -> str:
 
 
 def _summarize_checks(findings: Sequence[Finding], *, has_speed: bool) -> str:
-    """Say how many checks passed, or which ones failed and with which evidence.
-
-    Parameters
-    ----------
-    has_speed
-        Whether the summary has the bandwidth in a sentence of its own.
-    """
+    """Say how many checks passed, or which failed and why; with `has_speed`, another sentence has the bandwidth."""
     failed = [
-        each.what if has_speed and each.what == BANDWIDTH else f"{each.what} ({_first_clause(each.evidence)})"
+        each.what if has_speed and each.what == BANDWIDTH else f"{each.what} ({each.evidence.partition(';')[0]})"
         for each in findings
         if each.state is State.FAIL
     ]
@@ -105,11 +99,6 @@ def describe_writer(case: ReportCase) -> str:
 def _failed_early(facts: JobFacts) -> bool:
     """Return whether a job of Argosy failed by itself before a rank started."""
     return state_word(facts.state) == "FAILED" and bool(facts.submitted) and not facts.ranks
-
-
-def _first_clause(text: str) -> str:
-    """Return the text before the first semicolon."""
-    return text.partition(";")[0]
 
 
 def join_names(names: Sequence[str]) -> str:

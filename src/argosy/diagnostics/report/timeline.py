@@ -13,12 +13,13 @@ from argosy.diagnostics.report.model import Event, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import Run, read_first_output, read_submission
+from argosy.slurm.messages import STEPD
 from argosy.slurm.sbatch import option_value
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""
 
-STOPPED = re.compile(r"^slurmstepd[^\n]*\*\*\* STEP [^\n]* CANCELLED AT (\d{4}-\d\d-\d\dT[\d:]+)", re.MULTILINE)
+STOPPED = re.compile(rf"^{STEPD}\*\*\* STEP [^\n]* CANCELLED AT (\d{{4}}-\d\d-\d\dT[\d:]+)", re.MULTILINE)
 """The message of Slurm when it ends the ranks of a step."""
 
 ORDER = tuple(Phase)
@@ -76,7 +77,6 @@ def _moments(facts: JobFacts, output: str) -> Iterator[Event]:
 
 
 def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Event]:
-    """Yield start and end of a run."""
     name = _name(run.job, run.restart, runs)
     if run.started:
         yield Event(run.started, f"{name}started", Phase.START)

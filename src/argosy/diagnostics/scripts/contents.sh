@@ -11,7 +11,6 @@ for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:
 done
 for python in python python3; do
     command -v "$python" >/dev/null || continue
-    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
     say mpi4py "$("$python" -I -c 'import importlib.util as u; print("yes" if u.find_spec("mpi4py") else "")')"
     say torch "$("$python" -I -c "@ASK_TORCH@" | tail -n 1)"
     break

@@ -67,14 +67,7 @@ SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
 """Checks to skip, for texts for other shells, options of several arguments, and functions that traps call."""
 
 
-class ValidationPlan(msgspec.Struct, frozen=True):
-    """The script of the job, and the launch with its options."""
-
-    script: str
-    launch: LaunchPlan
-
-
-def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
+def validation_request(site: Site, image: str, options: JobOptions, gpus: int | None, name: str) -> LaunchRequest:
     """Return the launch with the options of the job: all GPUs of a node, the site's queue for short tests.
 
     Parameters
@@ -82,11 +75,11 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     image
         Empty: containers are not tested.
     gpus
-        GPUs of each node; negative: the number in the profile.
+        GPUs of each node; None for the number in the profile.
     name
         Name or path of the profile.
     """
-    each = site.node.gpus if gpus < 0 else gpus
+    each = site.node.gpus if gpus is None else gpus
     alone = bool(site.partitions) and all(partition.max_nodes == 1 for partition in site.partitions)
     known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
     request = LaunchRequest(
@@ -108,14 +101,8 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def _plan_validation(context: LaunchContext) -> ValidationPlan:
-    """Plan the job.
-
-    Raises
-    ------
-    ArgosyError
-        As `argosy.launch.plan.plan_launch`.
-    """
+def _plan_validation(context: LaunchContext) -> LaunchPlan:
+    """Plan the job: a launch with another script."""
     launch, facts = plan_job(context), _facts(context)
     lines = [
         f"#!{script_shell(facts.site.modules)}",
@@ -134,7 +121,7 @@ def _plan_validation(context: LaunchContext) -> ValidationPlan:
         *render_modules(facts.site.modules),
         *_inside(facts),
     ]
-    return ValidationPlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
+    return replace(launch, script="\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), attach="")
 
 
 def _facts(context: LaunchContext) -> SlurmFacts:
@@ -191,9 +178,8 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """A validation job that ended, and its result."""
+    """The result of a validation job, and its file."""
 
-    job: str
     file: str
     result: ValidationResult
 
@@ -224,25 +210,13 @@ def _prepare_job(
     *,
     image: str,
     options: JobOptions,
-    gpus: int,
+    gpus: int | None,
     kept: bool = False,
     record: str = "",
-) -> ValidationPlan:
-    """Plan the job that validates a site.
+) -> LaunchPlan:
+    """Plan the job that validates a site, and an image if one is given; without a number of GPUs, it has all of a node.
 
-    Parameters
-    ----------
-    image
-        Image whose container is tested, too; empty for none.
-    gpus
-        GPUs of each node; negative: the number in the profile.
-    kept
-        Whether the script is only written, to be submitted later: this machine needs neither the image nor Slurm.
-
-    Raises
-    ------
-    UsageError
-        For a site without Slurm.
+    A script that is only written (`kept`), to be submitted later, needs neither the image nor Slurm on this machine.
     """
     profile = load_profile(site, session.host)
     if not profile.site.has_slurm:
@@ -254,13 +228,7 @@ def _prepare_job(
 
 
 def validate_site(
-    session: Session,
-    site: str,
-    *,
-    image: str,
-    options: JobOptions,
-    gpus: int,
-    stream: BinaryIO | None,
+    session: Session, site: str, *, image: str, options: JobOptions, gpus: int | None, stream: BinaryIO | None
 ) -> Validation:
     """Submit the job, follow it to its end, and read its result.
 
@@ -277,8 +245,7 @@ def validate_site(
         When the job ended without a result.
     """
     folder = new_record_folder(session)
-    plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
-    launch = replace(plan.launch, script=plan.script, attach="")
+    launch = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     script = write_record(launch, folder, session)
     launched = submit(launch, folder, session, profile=site)
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
@@ -290,10 +257,12 @@ def validate_site(
             evidence=f"it {facts.meaning}\n{facts.output}",
             hint="see its output; without --image, containers are not tested",
         )
-    return Validation(launched.job, str(file), read_result(file))
+    return Validation(str(file), read_result(file))
 
 
-def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:
+def write_validation(
+    session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int | None
+) -> None:
     """Write the job script to a file, to be submitted elsewhere; parameters as of `_prepare_job`."""
     plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, kept=True)
     write_script(path, plan.script, private=False)

@@ -114,11 +114,6 @@ class NetFacts(msgspec.Struct, frozen=True):
     """Text of PyTorch that a process finds no GPU, and how often the logs contain it."""
 
     @property
-    def has_network(self) -> bool:
-        """Whether the logs name a network."""
-        return bool(self.networks)
-
-    @property
     def cards(self) -> tuple[str, ...]:
         """The InfiniBand cards that the logs name; several ports of a card are one card."""
         return _once(CARD.findall(self.interfaces)) if "IB" in self.networks else ()

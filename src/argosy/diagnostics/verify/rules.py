@@ -89,7 +89,6 @@ def check_node_tests(tests: Sequence[DeviceTest], ranks: Sequence[RankFacts], ex
 
 
 def _check_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Finding | None:
-    """Check that all ranks started."""
     if not ranks:
         return Finding("ranks", State.UNKNOWN, "no rank wrote a record") if expected.ranks else None
     hosts = {each.host for each in ranks}
@@ -113,7 +112,7 @@ def _check_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequenc
     several_nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks})) > 1
     if net.failure:
         return Finding("network", State.FAIL, f"{_describe_network(net)} failed ({net.failure})", "argosy why LOG")
-    if net.has_network:
+    if net.networks:
         return _check_logged_network(net, site) if several_nodes else _ok_network(net)
     return _check_silent_network(net, expected, site, ranks) if several_nodes else None
 
@@ -165,7 +164,7 @@ def _advise_on_network(net: NetFacts) -> str:
 
 def _describe_network(net: NetFacts) -> str:
     """Describe the network briefly: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
-    if not net.has_network:
+    if not net.networks:
         return "unknown"
     more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
     inner = ", ".join(filter(None, (*more, net.interface)))
@@ -179,7 +178,6 @@ def name_network(name: str) -> str:
 
 
 def _matches_proof_line(net: NetFacts, site: Site) -> bool:
-    """Return whether the logs match one of the profile's proof lines."""
     lines = [f"NET/OFI Selected Provider is {net.provider}"] if net.provider else []
     lines += [f"Using network {name}" for name in net.networks]
     lines += [f"NET/IB : Using {net.interfaces}"] if "IB" in net.networks else []
@@ -222,15 +220,10 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
 
 
 def _check_unused(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts, more: str = "") -> Finding | None:
-    """Check for GPUs that were requested and not used; None without evidence.
+    """Check for GPUs that were requested and not used; None without evidence. `more` is appended to the evidence.
 
     PyTorch warns about the GPUs of one process, so each rank must have printed the warning.  A program may still use
     GPUs without PyTorch, for example with JAX.
-
-    Parameters
-    ----------
-    more
-        Text to append to the evidence.
     """
     requested = expected.gpus * max(expected.nodes, 1)
     if not requested or net.devices:
@@ -249,10 +242,7 @@ def _check_unused(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts,
 
 
 def _check_cores(ranks: Sequence[RankFacts], expected: Expected) -> Finding | None:
-    """Check the cores that ranks read back.
-
-    With a map, compare them with the map. Without one, fail if ranks of a node share a single core.
-    """
+    """Check the cores that ranks read back: against their map, else that ranks of a node do not share a single one."""
     bound = [each for each in ranks if each.cores]
     if not bound:
         return Finding("cores", State.UNKNOWN, "no rank recorded its cores") if expected.cores else None
@@ -290,13 +280,7 @@ def _find_shared_host(ranks: Sequence[RankFacts]) -> str:
 def _check_bandwidth(
     net: NetFacts, expected: Expected, site: Site, passed: PassedRun | None, *, has_network: bool
 ) -> Finding | None:
-    """Compare a bus bandwidth with the one measured at the site, and show that of the last run that passed.
-
-    Parameters
-    ----------
-    has_network
-        Whether the check of the network did not fail.
-    """
+    """Compare a bus bandwidth with the one measured at the site, and show that of the last run that passed."""
     measured = net.measured
     if measured is None:
         return None

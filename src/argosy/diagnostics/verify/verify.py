@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.bench.collectives_output import Measured
-from argosy.bench.requests import exclude_bad_nodes
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.model import ChoiceKey
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, parse_node_tests
@@ -24,7 +23,7 @@ from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.history import LATEST, PastJob, past_jobs
-from argosy.jobs.launch_plan import JobShape, parse_shape
+from argosy.jobs.launch_plan import NO_PLAN, LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import names_run
 from argosy.jobs.outputs import can_read, read_ends_of
@@ -131,7 +130,8 @@ def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
     return replace(verdict, findings=(end, *verdict.findings))
 
 
-def _find_bad_nodes(session: Session, job: str) -> tuple[str, ...]:
+def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
+    """Return the bad nodes that a job of `argosy bench nodes` found."""
     facts = find_job(session, job)
     if facts.kind != ENDED:
         raise UsageError(f"job {job} {facts.meaning}", hint=f"wait for its end: argosy logs -f {job}")
@@ -149,9 +149,26 @@ def exclude_bad_nodes_of(request: LaunchRequest, session: Session) -> LaunchRequ
     Raises
     ------
     UsageError
-        If the job is unknown, still runs, or was not started by `argosy bench nodes`.
+        If the text after ``@`` is not a job number, or the job is unknown, still runs, or was not started by `argosy
+        bench nodes`.
     """
-    return exclude_bad_nodes(request, lambda job: _find_bad_nodes(session, job))
+    names, choices = [], []
+    for name in request.options.exclude.split(","):
+        job = name.strip().removeprefix("@")
+        if job == name.strip():
+            names.append(name)
+            continue
+        if not (job.isascii() and job.isdigit()):
+            raise UsageError(
+                f"invalid --exclude {name}: {job!r} is not a job number",
+                hint="give the number of the job, for example --exclude @12345; see 'argosy jobs --past 10'",
+            )
+        nodes = find_bad_nodes_of(session, job)
+        names += nodes
+        excluded = ",".join(nodes) or "no node"
+        choices.append(Choice(ChoiceKey.EXCLUDED_NODES, excluded, f"bad nodes of job {job}", "option"))
+    options = replace(request.options, exclude=",".join(names))
+    return replace(request, options=options, choices=(*request.choices, *choices))
 
 
 def verify_logs(session: Session, logs: Sequence[str], site: str, nodes: int) -> tuple[Evidence, Verdict]:
@@ -189,7 +206,6 @@ def _profile(session: Session, name: str) -> Site:
 
 
 def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
-    """Return the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     session = session_of(session, Path(facts.record)) if facts.record else session
     return list_hosts(session, nodes) if nodes else ()
@@ -212,12 +228,12 @@ def _read_evidence(facts: JobFacts) -> Evidence:
     plan = read_plan(facts.record)
     files = [*find_network_logs(facts, plan), *([facts.output] if can_read(facts.output) else [])]
     text = "\n".join(map(read_ends_of, files))
-    is_node_test = any(row.get("key") == ChoiceKey.NODE_TEST for row in _rows(plan.get("choices")))
+    is_node_test = any(choice.key == ChoiceKey.NODE_TEST for choice in plan.choices)
     node_tests = parse_node_tests(text) if is_node_test else None
     return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), node_tests)
 
 
-def find_network_logs(facts: JobFacts, plan: dict[str, object]) -> list[str]:
+def find_network_logs(facts: JobFacts, plan: LaunchPlan) -> list[str]:
     """Find the logs of NCCL or RCCL that the ranks of the last run wrote into the record, and those of ``--debug net``.
 
     The record knows the number of the last run after Slurm has forgotten the job.
@@ -227,12 +243,12 @@ def find_network_logs(facts: JobFacts, plan: dict[str, object]) -> list[str]:
     return [str(path) for path in (*own, *_asked_logs(facts, plan, restart)) if path.is_file()][:MOST_LOGS]
 
 
-def _asked_logs(facts: JobFacts, plan: dict[str, object], restart: int) -> list[Path]:
+def _asked_logs(facts: JobFacts, plan: LaunchPlan, restart: int) -> list[Path]:
     """Return the logs of ``--debug net`` that are not older than the record, which is written before the start.
 
     NCCL replaces %h and %p in their names by host and process id.
     """
-    asked = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "NCCL_DEBUG_FILE")
+    asked = (choice.value for choice in plan.choices if choice.key == "NCCL_DEBUG_FILE")
     form = next(filter(None, asked), "")
     if not form:
         return []
@@ -248,22 +264,22 @@ def _numbers(facts: JobFacts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.job for run in facts.runs)) or (facts.id if facts.id.isdecimal() else "*",)
 
 
-def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
+def expect(plan: LaunchPlan, ranks: Sequence[RankFacts]) -> Expected:
     """Return what a run should show by its plan.
 
     A saved script may be submitted with more nodes than planned, so the nodes of the run count.
     """
-    shape, cores = parse_shape(plan), plan.get("cores")
-    if shape is None:
+    shape = plan.shape
+    if plan is NO_PLAN:
         return Expected()
     nodes = max(len({each.host for each in ranks}), shape.nodes)
     return Expected(
         nodes=nodes,
         ranks=nodes * shape.ranks_per_node,
         gpus=shape.gpus_per_node,
-        own_gpus=_own_gpus(plan, shape),
-        cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
-        had_debug_net=any(str(row.get("why", "")).startswith("--debug net") for row in _rows(plan.get("choices"))),
+        own_gpus=_own_gpus(plan),
+        cores=plan.cores,
+        had_debug_net=any(choice.why.startswith("--debug net") for choice in plan.choices),
     )
 
 
@@ -271,16 +287,12 @@ DIVIDED_GPUS = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bin
 """Options of srun that give each task its own GPUs."""
 
 
-def _own_gpus(plan: dict[str, object], shape: JobShape) -> int:
+def _own_gpus(plan: LaunchPlan) -> int:
     """Return how many GPUs each rank should see: those of its node, or its share if srun divides them."""
-    options = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
+    options = (choice.value for choice in plan.choices if choice.key == "srun")
     divided = any(option.startswith(DIVIDED_GPUS) for option in options)
-    gpus, ranks = shape.gpus_per_node, shape.ranks_per_node
+    gpus, ranks = plan.shape.gpus_per_node, plan.shape.ranks_per_node
     return max(1, gpus // ranks) if gpus and ranks and divided else gpus
-
-
-def _rows(value: object) -> list[dict[str, object]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | None:
@@ -305,4 +317,4 @@ def _operation(measured: Measured | None) -> str:
 
 def _key(job: PastJob) -> tuple[object, ...]:
     """Return what must be equal for two runs to be comparable."""
-    return job.site, parse_shape(job.plan), tuple(job.plan.get("command") or ())[:PROGRAM_WORDS]
+    return job.site, job.plan.shape, job.plan.command[:PROGRAM_WORDS]

@@ -38,7 +38,6 @@ def _count(error: KnownError) -> str:
 
 
 def _render_error(error: KnownError, log: str, width: int = 0) -> str:
-    """Render a known error: place, cause, its usual reasons, fix and source."""
     perhaps = "perhaps " if error.level == "maybe" else ""
     place = f"{log}{':' if log else 'line '}{error.line}{_count(error)}: "
     lines = [
@@ -185,14 +184,9 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 
 
 def _of_job(error: KnownError, facts: JobFacts | None) -> KnownError:
-    """Return an error with what is known about its job: `argosy launch` opened the image and wrote its path itself."""
+    """Return an error with what is known about its job: whether it ended well, and that its launch had the image."""
     if facts and facts.record and error.name == IMAGE_MISSING:
         error = replace(error, often=(WAS_THERE, *(each for each in error.often if "mistyped" not in each)))
-    return _as_survived(error, facts)
-
-
-def _as_survived(error: KnownError, facts: JobFacts | None) -> KnownError:
-    """Return an error as one after which the program went on, if its job ended well."""
     ended_well = facts is not None and state_word(facts.state) == "COMPLETED" and not facts.code
     return replace(error, level="survived") if ended_well and error.level not in HARMLESS_LEVELS else error
 
@@ -225,13 +219,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
 
 
 def _read_end(path: Path) -> tuple[str, int]:
-    """Read the end of a log, and count the lines before it.
-
-    Raises
-    ------
-    UsageError
-        When it cannot be read.
-    """
+    """Read the end of a log, and count the lines before it."""
     before = 0
     with reading(path), path.open("rb") as source:
         left = max(0, source.seek(0, 2) - MOST_BYTES)

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Container, Iterator, Sequence
 
 from argosy.diagnostics.why.lines import NO_DIGITS, Line, rank_of
-from argosy.diagnostics.why.marks import LineKind
+from argosy.diagnostics.why.phrases import LineKind
 
 HANDLED_ABOVE, HANDLED_BELOW = 1, 3
 """Lines above and below the last one of an error in which a program says that it continues."""

@@ -10,14 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.why.failure import (
-    failure_start,
-    find_boxed,
-    find_first_error,
-    is_failure,
-    lines_below,
-    went_on,
-)
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, is_failure, lines_below, went_on
 from argosy.diagnostics.why.lines import (
     NO_DIGITS,
     Line,
@@ -27,8 +20,7 @@ from argosy.diagnostics.why.lines import (
     rank_of,
     split_lines,
 )
-from argosy.diagnostics.why.message import state_message
-from argosy.diagnostics.why.next_step import next_step
+from argosy.diagnostics.why.message import next_step, state_message
 from argosy.diagnostics.why.program_error import (
     ProgramError,
     Raised,
@@ -162,10 +154,7 @@ def _without_mere_warnings(
 ) -> list[KnownError]:
     """Return the errors; those that only warnings name are warnings, if nothing else tells of a failure.
 
-    Parameters
-    ----------
-    proven
-        Errors whose lines together prove a failure, even if each is a warning.
+    The lines of a `proven` error together prove a failure, even if each is a warning.
     """
     unproven = [each.name for each in found if each.name not in proven]
     mere = {name for name in unproven if all(WARNED.search(texts[at]) for at in places[name])}
@@ -185,12 +174,8 @@ def _find_survived(
 ) -> set[str] | None:
     """Return the known errors after which the program, or a later run in the same log, continued.
 
-    None if something failed after the last one, or nothing shows that it continued.
-
-    Parameters
-    ----------
-    quoted
-        Lines (from 0) of an error that no signature knows.
+    None if something failed after the last one, or nothing shows that it continued. `quoted` are the lines (from 0) of
+    an error that no signature knows.
     """
     ends = [each for each in found if each.name in ENDS_FROM_OUTSIDE]
     # Only the user starts a program again in the same log; a scheduler writes a summary after it stopped a job.
@@ -308,12 +293,9 @@ def _fill(template: str, names: Mapping[str, str]) -> str:
 
 
 def _find_places(lines: Sequence[str], signatures: Sequence[Signature], last: int | None) -> dict[str, list[int]]:
-    """Return the lines (from 0) of each signature. The first signature that matches a line names it.
+    """Return the lines (from 0) of each signature; `last` is the last output of a program that was stopped.
 
-    Parameters
-    ----------
-    last
-        The last output of a program that was stopped.
+    The first signature that matches a line names it.
     """
     whole, starts = "\n".join(lines), _starts(lines)
     places: dict[str, list[int]] = {}

@@ -10,6 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from argosy.jobs.outputs import TRACEBACK
+from argosy.slurm.messages import STEPD
 
 LONGEST_LINE = 2000
 """Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
@@ -24,18 +25,21 @@ NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 LABELLED_SHARE = 0.5
 """Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
 
-CANCELS = re.compile(r"slurmstepd(?:-\S+)?: error: \*\*\*")
-"""Begin of Slurm's message that it cancels a job or step. Slurm 24.11 names the node, too."""
+CANCELS = re.compile(STEPD + r"\*\*\*")
+"""Begin of Slurm's message that it cancels a job or step."""
 JOB_ENDED = re.compile(
     CANCELS.pattern + r" JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
 )
 """Messages of Slurm, with the number of the job, and of LSF at the end of a job."""
 STOPPED = re.compile(
-    CANCELS.pattern + r" (?:JOB \d+ ON \S+ CANCELLED AT \S+ \*\*\*|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
+    CANCELS.pattern + r" (?:JOB \d+ ON \S+ CANCELLED AT \S+ (?:DUE to SIGNAL [^\n]*)?\*\*\*"
+    r"|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
     r"|PBS: job killed: (?:walltime|cput)|TERM_RUNLIMIT|timeout: sending signal"
 )
 """Messages that a program was ended from outside: at its time limit, or by a user. Its later lines show nothing."""
-SILENT = re.compile(r"\W*$|srun: |slurmstepd\S*: ")
+FROM_SLURM = re.compile(rf"srun: |slurmstepd\S*: |{STEPD}")
+"""Begin of messages of Slurm, some of which have no label."""
+SILENT = re.compile(rf"\W*$|{FROM_SLURM.pattern}")
 """Lines that are not the output of a program."""
 LSF_REPORT = ("Sender: LSF System", "The output (if any)")
 """Begin of the first and of the last line of LSF's report of a job."""
@@ -201,7 +205,7 @@ def _unwrap(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 def _parts(line: str) -> list[str]:
     """Split a line at what was written over it, and at Slurm's message behind a question that has no newline."""
     parts = line.split("\r")
-    cancels = CANCELS.search(parts[-1]) if "slurmstepd" in parts[-1] else None
+    cancels = CANCELS.search(parts[-1]) if "error: ***" in parts[-1] else None
     if cancels is None or not parts[-1][: cancels.start()].strip(" :0123456789"):  # at most the label of a rank
         return parts
     return [*parts[:-1], parts[-1][: cancels.start()], parts[-1][cancels.start() :]]
@@ -209,7 +213,7 @@ def _parts(line: str) -> list[str]:
 
 def _has_labels(lines: Sequence[Line]) -> bool:
     """Return whether most lines have a label; srun and slurmstepd write some without."""
-    texts = [line.text for line in lines if line.text.strip() and not line.text.startswith(("srun: ", "slurmstepd"))]
+    texts = [line.text for line in lines if line.text.strip() and not FROM_SLURM.match(line.text)]
     labelled = sum(1 for text in texts if LABEL.match(text))
     return labelled > 1 and labelled >= LABELLED_SHARE * len(texts)
 

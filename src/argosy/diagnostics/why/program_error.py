@@ -13,9 +13,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.why.exceptions import explain_exception
-from argosy.diagnostics.why.marks import LineKind
-from argosy.diagnostics.why.next_step import find_advice, next_step
+from argosy.diagnostics.why.message import find_advice, next_step
+from argosy.diagnostics.why.phrases import LineKind, explain_exception
 from argosy.jobs.outputs import TRACEBACK
 
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
@@ -96,9 +95,8 @@ class ProgramError(msgspec.Struct, frozen=True):
 class Raised(msgspec.Struct, frozen=True):
     """An exception in a log."""
 
-    start: int
     at: int
-    """Lines, from 0, where its traceback begins and where its message is."""
+    """Line of its message, from 0."""
     name: str
     message: str = ""
     file: str = ""
@@ -250,7 +248,7 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
         elif frames and not ANNOTATED.match(text) and (match := EXCEPTION.match(text.rstrip())):
             asserted = frames[-1].code if match[1] == "AssertionError" else ""
             message = match[2] or (asserted if asserted.startswith("assert ") else _message_below(lines, at, prefix))
-            return _with_place(Raised(start, at, match[1], message), frames)
+            return _with_place(Raised(at, match[1], message), frames)
     return None
 
 
@@ -262,7 +260,7 @@ def _read_box(lines: Sequence[str], start: int) -> Raised | None:
         if frame := BOXED_FRAME.match(lines[at]):
             frames.append(Frame(frame[1], frame[2], frame[3] or ""))
         elif ended and (match := EXCEPTION.match(lines[at].strip())):
-            raised = Raised(start, at, match[1], match[2] or _message_below(lines, at, ""))
+            raised = Raised(at, match[1], match[2] or _message_below(lines, at, ""))
             return _with_place(raised, frames) if frames else raised
         ended = ended or bool(BOX_END.match(lines[at]))
     return None
@@ -291,10 +289,9 @@ def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
 
 
 def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
-    """Find arguments that a program refused."""
     for at, line in enumerate(lines):
         if match := USAGE.match(line):
-            yield Raised(at, at, ARGUMENTS_REFUSED, match[1])
+            yield Raised(at, ARGUMENTS_REFUSED, match[1])
 
 
 def _find_thrown(lines: Sequence[str]) -> Iterator[Raised]:
@@ -302,7 +299,7 @@ def _find_thrown(lines: Sequence[str]) -> Iterator[Raised]:
     for at, line in enumerate(lines):
         if match := CPP.search(line):
             what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
-            yield Raised(at, at + bool(what), match[1], what[1] if what else "")
+            yield Raised(at + bool(what), match[1], what[1] if what else "")
 
 
 def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
@@ -311,17 +308,16 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
         if match := BARE.match(line):
             above = lines[at - 1] if at else ""
             if not (WARNS.search(above) and match[2] in above):
-                yield Raised(at, at, match[1], match[2])
+                yield Raised(at, match[1], match[2])
         elif match := ASSERTION.match(line):
-            yield Raised(at, at, "assertion", match[3], match[1], match[2])
+            yield Raised(at, "assertion", match[3], match[1], match[2])
         elif match := OTHERS.match(line):
             message = next(filter(None, match.groups())).rstrip()
             below = "".join(lines[at + 1 : at + 2]).strip()
-            yield Raised(at, at, f"{message} {below}" if message.endswith(":") else message)
+            yield Raised(at, f"{message} {below}" if message.endswith(":") else message)
 
 
 def _describe(raised: Raised) -> ProgramError:
-    """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
     if raised.name == ARGUMENTS_REFUSED:
         cause = f"the program refused its arguments: {message}"

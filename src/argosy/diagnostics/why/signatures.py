@@ -145,7 +145,6 @@ def _skipped(path: Path, why: str) -> KnownErrors:
 
 
 def _convert_entries(path: Path, text: str, table: Mapping[str, Any], entries: Sequence[Any]) -> KnownErrors:
-    """Convert the entries of a file one by one."""
     found: list[Signature] = []
     faults: list[str] = []
     for number, entry in enumerate(entries):

@@ -280,6 +280,10 @@ def restore_whiteouts(tree: Path, paths: tuple[str, ...]) -> None:
             path.with_name(f"{FUSE_WHITEOUT}{path.name}").touch()
 
 
+UMASK = 0o022
+"""unsquashfs 4.5 gives folders their modes, but new files those of the umask: other users could start no program."""
+
+
 def run_unsquashfs(
     session: Session, image: Path, offset: int, tree: Path, *options: str, doing: str, parts: tuple[str, ...] = ()
 ) -> None:
@@ -297,7 +301,7 @@ def run_unsquashfs(
     """
     chosen = _list_parts(tree, parts) if parts else ()
     argv = ("unsquashfs", "-quiet", *options, *chosen, "-o", str(offset), "-d", str(tree), str(image))
-    command, meter = Command(argv, joined=True), session.meter("unpacking", unit="files and blocks")
+    command, meter = Command(argv, joined=True, umask=UMASK), session.meter("unpacking", unit="files and blocks")
     reply = _without_bars(session.runner.run(command, lambda line: read_bar(meter, line)))
     meter.end()
     if is_incomplete(reply) or not tree.is_dir():

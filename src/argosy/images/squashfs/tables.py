@@ -163,7 +163,7 @@ class Tables:
         self.source = source
         self._descriptor = descriptor
         self.numbers = Numbers(*SUPERBLOCK.unpack(self.read(0, SUPERBLOCK.size)))
-        self._unpack = _unpacker(render_compressor(self.numbers.compressor))
+        self.unpack = _unpacker(render_compressor(self.numbers.compressor))
         self._blocks: dict[int, tuple[bytes, int]] = {}
         self._entries: dict[int, dict[bytes, DirectoryEntry]] = {}
 
@@ -188,7 +188,7 @@ class Tables:
         if block is None:
             (length,) = LENGTH.unpack(self.read(at, LENGTH.size))
             data = self.read(at + LENGTH.size, length & ~PLAIN)
-            unpacked = data if length & PLAIN else self._unpack(data)
+            unpacked = data if length & PLAIN else self.unpack(data, BLOCK + 1)
             if len(unpacked) > BLOCK:
                 raise _fault(self.source, f"more than {BLOCK} bytes in the block at byte {at}", f"at most {BLOCK}")
             block = self._blocks[at] = unpacked, at + LENGTH.size + len(data)
@@ -309,8 +309,8 @@ class Tables:
         return start + last
 
 
-def _unpacker(compressor: str) -> Callable[[bytes], bytes]:
-    """Return a function that unpacks a metadata block, limited to one byte more than a valid block has.
+def _unpacker(compressor: str) -> Callable[[bytes, int], bytes]:
+    """Return a function that unpacks a block, up to a number of bytes.
 
     Raises
     ------
@@ -318,13 +318,13 @@ def _unpacker(compressor: str) -> Callable[[bytes], bytes]:
         For a compressor that is not in `READABLE`. The returned function raises it for a damaged block.
     """
     if compressor == "gzip":
-        return lambda data: zlib.decompressobj().decompress(data, BLOCK + 1)
+        return lambda data, most: zlib.decompressobj().decompress(data, most)
     if compressor != "zstd":
         raise ValueError(f"blocks compressed by {compressor}")
 
-    def unpack(data: bytes) -> bytes:
+    def unpack(data: bytes, most: int) -> bytes:
         try:
-            return zstd.ZstdDecompressor().decompress(data, BLOCK + 1)
+            return zstd.ZstdDecompressor().decompress(data, most)
         except zstd.ZstdError as error:
             raise ValueError(str(error)) from error
 

@@ -19,7 +19,7 @@ from argosy.core.session import Session
 from argosy.jobs.live.probe import JobView, ProbeTarget
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
-from argosy.jobs.query import LAST_BYTES, JobFacts, describe_waiting, find_job, polling_seconds
+from argosy.jobs.query import LAST_BYTES, JobFacts, describe_waiting, find_job
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.jobs.requeue import describe_requeue
@@ -74,13 +74,13 @@ class SlurmJob:
         self._first: JobFacts | None = facts  # for the first view, so that Slurm is not asked twice
         record = Path(facts.record) if facts.record else None
         plan = read_plan(facts.record)
-        self._name = str(plan.get("name", ""))
+        self._name = plan.name
         self.session = session_of(session, record)
         self.target = ProbeTarget()
         self.asks_first = bool(read_submission(record).ssh)  # this also copies the output
-        self.every = polling_seconds(plan)
-        self._logs = str(plan.get("logs") or "")
-        self._step_options = tuple(plan.get("step_options", ()))
+        self.every = plan.polling_seconds
+        self._logs = plan.logs
+        self._step_options = plan.step_options
         self.output = OutputWatch(facts.output, None)
         self._requeue = (0, "")
 
@@ -131,8 +131,8 @@ class LocalRun:
             raise UsageError(f"run {record.name} is on {owner.host}", hint=f"type this on {owner.host}")
         self.target = ProbeTarget(process=owner.pid)
         plan = read_plan(record)
-        self._name = str(plan.get("name", ""))
-        self.output = OutputWatch("", Path(str(plan["logs"]), record.name) if plan.get("logs") else None)
+        self._name = plan.name
+        self.output = OutputWatch("", Path(plan.logs, record.name) if plan.logs else None)
 
     def ask(self, view: JobView) -> JobView:
         """Read the state of the run from its record and its process."""

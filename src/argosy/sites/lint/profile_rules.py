@@ -15,9 +15,7 @@ from argosy.sites.binding import MAP, counts_cores, gives_threads, plan_masks, u
 from argosy.sites.conditions import FactComparison, Facts, evaluate_condition
 from argosy.sites.faults import read_faults
 from argosy.sites.job_settings import SLINGSHOT, contradicted_fact, describe_missing_plugin, full_address
-from argosy.sites.lint.node_rules import NODE_RULES
-from argosy.sites.lint.profile import FORMAT, Profile
-from argosy.sites.lint.rule import Fault, Rule, file_finding
+from argosy.sites.lint.rule import FORMAT, Fault, Profile, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites.lint.value_rules import LAUNCHER_NAMES, RUNTIME_NAMES, VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site, Slurm
@@ -266,10 +264,7 @@ def _unknown_condition(profile: Profile) -> Iterator[Fault]:
 def _describe_unknown(row: FactComparison, known: frozenset[str] | None) -> tuple[str, str] | None:
     """Return a value of a comparison that its fact never has, and the hint; None if all are possible.
 
-    Parameters
-    ----------
-    known
-        The values that the fact can have; None if there are too many to list.
+    `known` are the values that the fact can have; None if there are too many to list.
     """
     if row.fact in NUMBERS:
         wrong = [value for value in row.values if not value.isdecimal()]
@@ -400,6 +395,5 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("edited-proof", "no run has confirmed the value", FORMAT, _edited_proof),
     Rule("other-name", "--site finds a profile by the name of its file", FORMAT, _other_name),
     Rule("no-questions", "unknown facts must be listed", FORMAT, _no_questions),
-    *NODE_RULES,
     *VALUE_RULES,
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Define a lint rule and its faults, and prepare a job script for rules: options, arguments, variables, srun calls."""
+"""Define a lint rule and its faults, and what rules check: a profile with its text, or a job script with its calls."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -13,13 +14,23 @@ import msgspec
 
 from argosy.core.findings import FileFinding, State
 from argosy.core.parse import parse_int
+from argosy.core.records import replace
+from argosy.core.toml_lines import find_line
 from argosy.sites.conditions import Facts
-from argosy.sites.profile import Site
+from argosy.sites.profile import Identity, Site
+from argosy.sites.profile_parts import Evident
+from argosy.sites.software import Images
 from argosy.slurm.sbatch import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
 from argosy.slurm.script_reader import Statement, read_commands, read_job_script
 from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text
 
 Subject = TypeVar("Subject")
+
+FORMAT = "the format of site profiles"
+"""Source of a rule that follows from the meaning of the keys."""
+
+SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher", "network", "images", "build")
+LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
 
 INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -40,40 +51,25 @@ OPTIONS_NAME = re.compile(r"\$\{?\w*(?:OPT|ARG|FLAG|PARAM|SRUN|BIND|CPU|TASK)\w*
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One place in a file that breaks a rule.
-
-    Attributes
-    ----------
-    line
-        Line number from 1, or 0 for the whole file.
-    what
-        Description of the fault.
-    hint
-        Correction, if it is known.
-    source
-        URL that documents this fault, if it differs from the rule's source.
-    """
+    """One place in a file that breaks a rule."""
 
     line: int
+    """Line number from 1, or 0 for the whole file."""
     what: str
     hint: str = ""
+    """Correction, if it is known."""
     source: str = ""
+    """URL that documents this fault, if it differs from the rule's source."""
 
 
 class Rule(msgspec.Struct, Generic[Subject], frozen=True):
-    """A lint rule.
-
-    Attributes
-    ----------
-    why
-        Consequence of such a fault.
-    source
-        A public address that documents the rule.
-    """
+    """A lint rule."""
 
     name: str
     why: str
+    """Consequence of such a fault."""
     source: str
+    """A public address that documents the rule."""
     check: Callable[[Subject], Iterable[Fault]]
 
 
@@ -85,25 +81,55 @@ def file_finding(path: str, rule: Rule[Subject], fault: Fault) -> FileFinding:
     )
 
 
-class Call(NamedTuple):
-    """An argument list: a command, an array, or a quoted text that contains a command or options.
+class Profile(msgspec.Struct, frozen=True):
+    """A profile, its text, and the current date."""
 
-    Attributes
-    ----------
-    line
-        Line number from 1.
-    words
-        The arguments.
-    text
-        The arguments without quotes; quoted commands are left out, because they are calls of their own.
-    depth
-        0 for words that the batch shell expands; more for text in quotes.
-    """
+    site: Site
+    text: str
+    today: dt.date
+    stem: str
+    """The name of the file without ``.toml``."""
+
+    def line(self, *keys: str) -> int:
+        """Return the line of a key; for a part of a fragment the line of ``use``."""
+        return find_line(self.text, keys)
+
+    def parts(self) -> Iterator[tuple[tuple[str, ...], Evident]]:
+        """Yield every part that is not empty, with its keys."""
+        for section in SECTIONS:
+            part: Evident = getattr(self.site, section)
+            own = replace(part, bases=()) if isinstance(part, Images) else part
+            if own != type(part)() and not (isinstance(part, Identity) and not part.has_marks):
+                yield (section,), own
+        for number, base in enumerate(self.site.images.bases):
+            yield ("images", "bases", str(number)), base
+        for name in LISTS:
+            for part in getattr(self.site, name):
+                yield (name, str(self.index(name, part))), part
+        for name, mode in self.site.modes.items():
+            yield ("modes", name), mode
+
+    def index(self, key: str, part: Evident) -> int:
+        """Return the index of a part within this file: parts of fragments come first in the merged list."""
+        parts: tuple[Evident, ...] = getattr(self.site, key)
+        here = len(re.findall(rf"^\s*\[\[\s*{key}\s*\]\]", self.text, re.MULTILINE))
+        return parts.index(part) - (len(parts) - here)
+
+    def part_line(self, key: str, part: Evident, *keys: str) -> int:
+        """Return the line of a part of a list, or of a key in it."""
+        return self.line(key, str(self.index(key, part)), *keys)
+
+
+class Call(NamedTuple):
+    """An argument list: a command, an array, or a quoted text that contains a command or options."""
 
     line: int
+    """Line number from 1."""
     words: tuple[Word, ...]
     text: str
+    """The arguments without quotes; quoted commands are left out, because they are calls of their own."""
     depth: int = 0
+    """0 for words that the batch shell expands; more for text in quotes."""
 
 
 class Assigned(NamedTuple):

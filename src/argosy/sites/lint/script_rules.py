@@ -313,16 +313,13 @@ def _cache_on_first_node(job: Job) -> Iterator[Fault]:
     ]
     for call in job.script.calls:
         makes = not call.depth and re.match(r"(mktemp -d|mkdir)\b", call.text)
-        if makes and (any(c and c in call.text for c in caches) or "MIOPEN" in call.text or _makes(caches, call.text)):
+        of_cache = any((each and each in call.text) or f"$({call.text})" in each for each in caches)
+        if makes and (of_cache or "MIOPEN" in call.text):
             yield Fault(
                 call.line,
                 "the folder is created on the first node only",
                 "create it in the task: srun sh -c 'mkdir -p …'",
             )
-
-
-def _makes(caches: list[str], command: str) -> bool:
-    return any(f"$({command})" in cache for cache in caches)
 
 
 def _c10d_order(job: Job) -> Iterator[Fault]:

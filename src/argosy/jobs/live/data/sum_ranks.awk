@@ -31,7 +31,8 @@
 }
 
 function counts(pid,    other, steps) {
-    if (root == "") return value[pid, "SLURM_STEP_ID"] != "" && value[pid, "SLURM_STEP_ID"] != own
+    # The batch shell, which starts the ranks, is step -5 since Slurm 26.05.
+    if (root == "") return value[pid, "SLURM_STEP_ID"] !~ /^(|-5)$/ && value[pid, "SLURM_STEP_ID"] != own
     for (other = pid; other in parent && steps++ < 100; other = parent[other]) if (other == root) return 1
     return 0
 }

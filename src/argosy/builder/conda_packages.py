@@ -1,23 +1,93 @@
-"""Read and write the records of installed conda packages, ``conda-meta/*.json``, and the history of the prefix.
+"""Install conda packages with the worker, a separate process that loads rattler, and read and write their records.
 
-The records are normalised: the same bytes for any cache, link type, umask and channel.
+The records, ``conda-meta/*.json``, and the history of the prefix are normalised: the same bytes for any cache, link
+type, umask and channel.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from argosy.core.locks import hold_lock
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
-from argosy.recipes.conda_answer import CondaPackage
+from argosy.core.process import Command
+from argosy.core.session import Session, Step
+from argosy.core.store import make_folder
+from argosy.recipes.conda_answer import packages_of, parse_answer
+from argosy.recipes.conda_request import CondaPackage, CondaPlan, Installation, certificates, render_request
 from argosy.recipes.conda_spec import parse_conda_spec
+from argosy.recipes.condarc import Condarc
 from argosy.recipes.recipe import Where
+
+CLOBBERS = "__clobbers__"
+"""rattler moves a file there that another package has, too. It may leave empty folders of the other package, depending
+on which of them it links first."""
+
+
+class CondaClient(msgspec.Struct, frozen=True):
+    """Call the worker for one environment."""
+
+    session: Session
+    step: Step
+    plan: CondaPlan
+    condarc: Condarc
+    spare: Path | None = None
+    """A further folder of unpacked conda packages, that of a bundle, or None."""
+
+    def choose(self) -> tuple[CondaPackage, ...]:
+        """Return the packages of the environment, sorted by name. A plan with exact packages needs no solver."""
+        return packages_of(self.plan) if self.plan.pins else self._call(None)
+
+    def install(self, packages: Collection[CondaPackage], prefix: Path) -> None:
+        """Install exact packages into a new folder."""
+        with translate_os_errors(prefix):
+            prefix.parent.mkdir(parents=True, exist_ok=True)
+        self._call(Installation(tuple(packages), prefix, self.spare))
+        _remove_empty_folders(prefix / CLOBBERS)
+
+    def _call(self, installation: Installation | None) -> tuple[CondaPackage, ...]:
+        cache = self.session.paths.cache / "conda"
+        with translate_os_errors(cache):
+            make_folder(cache)
+        request = render_request(self.plan, cache=cache, installation=installation)
+        argv = (sys.executable, "-m", "argosy.recipes.conda_worker")
+        command = Command(argv, env=self._environment(), stdin=request)
+        # One process at a time fills the cache: rattler's own locks do not work on every network file system.
+        with hold_lock(cache / "lease", what="installing conda packages", waiting=self.session.waiting):
+            reply = self.session.runner.run(command, lambda line: self.step.say(line.strip()))
+        return parse_answer(reply, self.plan)
+
+    def _environment(self) -> dict[str, str]:
+        """Return the caller's environment without variables of another Python or conda.
+
+        The worker finds its packages where this process found them, for example below ``~/.local``.
+        """
+        host = self.session.host.environment
+        kept = {name: value for name, value in host.items() if not name.startswith(("PYTHON", "CONDA", "MAMBA"))}
+        packages = os.pathsep.join(path for path in sys.path if Path(path).is_absolute())
+        kept |= {"PYTHONPATH": packages, "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+        if roots := certificates(self.condarc, host):
+            kept["SSL_CERT_FILE"] = roots
+        return kept
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    """Remove the empty folders in a folder, and it if it becomes empty."""
+    for path, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):  # not empty
+            os.rmdir(path)  # noqa: PTH106 - os.walk gives strings
+
 
 CHANNEL_KEYS = ("fn", "url", "channel", "md5", "sha256", "requested_specs")
 """Keys of conda-meta about a package's file and this environment."""
@@ -94,13 +164,9 @@ def write_meta(
             dict(meta[package.name].data) | _channel_data(package) | {"requested_specs": asked.get(package.name, [])}
         )
         rendered = msgspec.json.format(msgspec.json.encode(record, order="sorted"), indent=1)
-        (folder / _record_file(package)).write_bytes(rendered + b"\n")
+        (folder / f"{package.name}-{package.version}-{package.build}.json").write_bytes(rendered + b"\n")
     (folder / "history").write_text(_render_history((p.url for p in packages), requested, time), encoding="utf-8")
     (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)
-
-
-def _record_file(package: CondaPackage) -> str:
-    return f"{package.name}-{package.version}-{package.build}.json"
 
 
 def _channel_data(package: CondaPackage) -> dict[str, str]:
