@@ -18,6 +18,7 @@ from argosy.launch.option_checks import list_unqueued
 from argosy.launch.shape import (
     BY_ALLOCATION,
     BY_WHOLE_NODES,
+    avoids_whole_nodes,
     binding_needs_whole_nodes,
     choose_job_shape,
     choose_local_shape,
@@ -171,7 +172,11 @@ def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> Launc
         The reasons of the user's defaults, which the options contain already.
     """
     site, shape, why_exclusive = target.site, target.shape, tuple[Choice, ...]()
-    if not target.options.exclusive and binding_needs_whole_nodes(shape, site):
+    needs_whole_nodes = not target.options.exclusive and binding_needs_whole_nodes(shape, site)
+    if needs_whole_nodes and avoids_whole_nodes(site):
+        site = replace(site, node=replace(site.node, gpu_cpus=()))
+        target = replace(target, site=site)
+    elif needs_whole_nodes:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
         why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)
         options = replace(target.options, exclusive=True)

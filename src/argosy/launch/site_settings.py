@@ -108,6 +108,10 @@ def advised_against(site: Site, avoided: Iterable[Avoid], asked: Iterable[str]) 
             yield Choice(name, value or "yes", why, f"site {site.name}", mark=Mark.DOUBTFUL)
 
 
+SEVERAL_VALUES = frozenset({"--constraint", "--gres", "--licenses", "--exclude", "--network"})
+"""Options of sbatch whose value may join those of two; a job has one QOS, for example."""
+
+
 def replaced_by_user(site: Site, added: Iterable[str], asked: Iterable[str]) -> Iterator[Choice]:
     """Yield a choice for each option of the site that one of the user's replaces, without containing its value."""
     given = dict(option.partition("=")[::2] for option in asked)
@@ -115,7 +119,8 @@ def replaced_by_user(site: Site, added: Iterable[str], asked: Iterable[str]) -> 
         name, _, value = word.partition("=")
         text = given.get(name, value)
         if value not in text:
-            why = f"it replaces {word} of the profile; give both if the job needs both"
+            both = "; give both if the job needs both" if name in SEVERAL_VALUES else ""
+            why = f"it replaces {word} of the profile{both}"
             yield Choice(name, text, why, f"site {site.name}", mark=Mark.DOUBTFUL)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
-from argosy.core.model import Choice
+from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -218,8 +218,6 @@ def explain_sbatch(
     """
     error = tool_error(command, reply, doing="submitting the job", hint=SEE_LIMITS)
     text = reply.stderr
-    usual = (row for row in choices if row.source == "environment" and row.key.startswith("--"))
-    error.evidence = "\n".join((error.evidence, *(f"{row.key}={row.value} is {row.why}" for row in usual)))
     if says_no_answer(text):
         look = f"argosy jobs{f' --ssh {ssh}' if ssh else ''}"
         return no_answer(
@@ -227,7 +225,25 @@ def explain_sbatch(
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
     cause = EARLIER.findall(text) or FAILURE.findall(text)[-1:] or [text]
-    for pattern, hint in HINTS:
-        if re.search(pattern, cause[0]):
-            return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)
+    found = next((hint for pattern, hint in HINTS if re.search(pattern, cause[0])), "")
+    evidence = "\n".join((error.evidence, *_sources(choices, found)))
+    if found:
+        return SiteError(f"{site} rejects this job", evidence=evidence, hint=found)
+    error.evidence = evidence
     return error
+
+
+WRITTEN = re.compile(r"ARGOSY_\w+$|.+:\d+$")
+"""Source of a value that the user did not type: a variable, or file and line."""
+
+
+def _sources(choices: Iterable[Choice], hint: str) -> Iterator[str]:
+    """Yield the options that variables set, and those of the hint that files set."""
+    for row in choices:
+        option = "--partition" if row.key == ChoiceKey.PARTITION else row.key
+        if not option.startswith("--") or row.mark is Mark.UNUSED:
+            continue
+        if row.source == "environment":
+            yield f"{option}={row.value} is {row.why}"
+        elif WRITTEN.match(row.source) and (row.source.startswith("ARGOSY_") or option in hint):
+            yield f"{row.source}: {option}={row.value}"

@@ -83,6 +83,28 @@ def test_an_option_that_the_site_advises_against_is_named() -> None:
     assert not [*doubtful_choices(plan(there).choices)]
 
 
+def test_argosy_does_not_add_what_the_site_advises_against() -> None:
+    mapped = msgspec.structs.replace(LAB, node=replace(LAB.node, cores=8, gpus=2, gpu_cpus=("0-3", "4-7")))
+    usual = plan(mapped, resources=ResourceRequest(nodes=2))
+    assert ("--exclusive" in usual.directives, usual.cores) == (True, ("0-3", "4-7"))
+    avoid = Avoid(word="--exclusive", instead="--gpus-per-node", why="nodes are shared", source="https://e.org")
+    there = msgspec.structs.replace(mapped, avoid=(avoid,))
+    shared = plan(there, resources=ResourceRequest(nodes=2))
+    assert ("--exclusive" in shared.directives, shared.cores) == (False, ())
+    assert not [*doubtful_choices(shared.choices)]
+    (why,) = [row.why for row in shared.choices if row.key == ChoiceKey.RANK_CORES]
+    assert why == "a map needs --exclusive, which the site advises against"
+    whole = plan(there, resources=ResourceRequest(nodes=2), options=JobOptions(exclusive=True))
+    assert whole.cores == ("0-3", "4-7")
+
+
+def test_a_job_has_one_qos() -> None:
+    option = SiteOption(to="sbatch", word="--qos=gpu", why="nodes with GPUs", source="https://e.org")
+    there = msgspec.structs.replace(LAB, options=(option,))
+    (line,) = doubtful_choices(plan(there, options=JobOptions(qos="normal")).choices)
+    assert line == "--qos normal: it replaces --qos=gpu of the profile"
+
+
 def test_an_option_that_replaces_that_of_the_site_is_named() -> None:
     option = SiteOption(to="sbatch", word="--constraint=gpu", why="nodes with GPUs", source="https://e.org")
     there = msgspec.structs.replace(LAB, options=(option,))

@@ -526,6 +526,20 @@ def test_a_refused_default_is_traced_to_its_variable() -> None:
     assert error.evidence.endswith("\n--constraint=zz is your default, SBATCH_CONSTRAINT")
 
 
+def test_a_refused_value_is_traced_to_the_variable_or_file_that_sets_it() -> None:
+    rows = (
+        Choice("partition", "gpus", "requested", "ARGOSY_PARTITION"),
+        Choice("--account", "a1", "requested", "ARGOSY_ACCOUNT"),
+        Choice("--qos", "high", "default in /home/alice/config.toml:2", "/home/alice/config.toml:2"),
+        Choice("--time", "10", "requested", "option"),
+    )
+    told = "ARGOSY_PARTITION: --partition=gpus", "ARGOSY_ACCOUNT: --account=a1", "/home/alice/config.toml:2: --qos=high"
+    for said, lines in (("Invalid partition name specified", told[:2]), ("Invalid qos specification", told)):
+        reply = Reply(1, "", f"sbatch: error: Batch job submission failed: {said}")
+        error = explain_sbatch(Command(("sbatch", "x")), reply, SITE.name, rows)
+        assert tuple(error.evidence.splitlines()[-len(lines) :]) == lines
+
+
 def load_module(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     """Run the lines of a job that load a module, with the programs and the modules of a folder."""
     loads = [*render_modules(Modules(use=(str(folder),), load=(name,))), "echo started"]
