@@ -19,7 +19,7 @@ from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.notes import note_local
-from argosy.launch.option_checks import doubtful_choices, refuse_with_ssh
+from argosy.launch.option_checks import doubtful_choices, refuse_with_ssh, replacing_profiles
 from argosy.launch.request import read_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
@@ -95,7 +95,7 @@ def _launch(
     if dry_run or script is not None:
         plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
         note_local(session, plan)
-        for line in doubtful_choices(plan.choices):
+        for line in (*replacing_profiles(plan.choices), *doubtful_choices(plan.choices)):
             session.reporter.note(line)
         if smoke_first:
             session.reporter.note("this is the job; its smoke run comes first: see it with --smoke --dry-run")

@@ -11,6 +11,7 @@ from argosy.core.session import Session
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.user_config import describe_unused_settings
+from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.sites.load import LoadedSite, detect_sites, machine_here, sites_here
 from argosy.sites.profile import Site
 from argosy.sites.read import describe_unused, foreign_profiles, profile_folders
@@ -90,16 +91,19 @@ def warn_before_submission(plan: LaunchPlan, cwd: str) -> Iterator[str]:
             yield f"nodes may not see {path}, which is local to each machine: use a shared folder"
 
 
-def missing_paths(request: LaunchRequest, cwd: str) -> Iterator[str]:
-    """Yield notes about paths of ``--bind`` and ``--workdir`` that this machine does not have.
+def missing_paths(request: LaunchRequest, host: Host) -> Iterator[str]:
+    """Yield notes about paths of ``--bind``, ``--workdir`` and ``APPTAINER_BIND`` that this machine does not have.
 
     Nodes may have others, so they are not refused.  A folder of ``--workdir`` may also be one of the image, unless it
     lies in the folder of the launch, or the job has no image.
     """
-    container, is_bare = request.container, request.image.startswith(BARE_PREFIX)
+    container, is_bare, cwd = request.container, request.image.startswith(BARE_PREFIX), host.cwd
     given = {"--bind": () if is_bare else tuple(bind.source for bind in container.binds if not bind.optional)}
     if container.workdir and (is_bare or PurePosixPath(cwd, container.workdir).is_relative_to(cwd)):
         given["--workdir"] = (container.workdir,)
+    if not (is_bare or container.contain):
+        for bind, name in parse_bind_variables(host.environment).items():
+            given[f"{name}:"] = (*given.get(f"{name}:", ()), bind.source)
     for option, paths in given.items():
         for path in paths:
             if not os.path.lexists(PurePosixPath(cwd, path)):

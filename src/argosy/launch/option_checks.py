@@ -102,10 +102,15 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Yield notes about a plan that users read before it starts."""
-    profiles = (choice for choice in choices if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED)
-    yield from (f"profile {choice.value}: {choice.why}" for choice in profiles)
+    yield from replacing_profiles(choices)
     yield from doubtful_choices(choices)
     yield from unused_options(choices)
+
+
+def replacing_profiles(choices: Iterable[Choice]) -> Iterator[str]:
+    """Yield a note about a profile that is from the current folder, or that replaces another one."""
+    profiles = (choice for choice in choices if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED)
+    yield from (f"profile {choice.value}: {choice.why}" for choice in profiles)
 
 
 def doubtful_choices(choices: Iterable[Choice]) -> Iterator[str]:

@@ -89,7 +89,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
         with translate_os_errors(Path(request.logs), "--log-dir"):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     note_target(session, plan, in_allocation=request.in_allocation)
-    missing = missing_paths(request, session.host.cwd) if plan.is_job and not request.in_allocation else ()
+    missing = missing_paths(request, session.host) if plan.is_job and not request.in_allocation else ()
     for line in (*plan_notes(plan.choices), *missing):
         session.reporter.note(line)
     write_record(plan, folder, session)

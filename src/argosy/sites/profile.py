@@ -256,7 +256,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     master_suffix
         Suffix that is added to the first host name for the rendezvous.
     account_form
-        Form of account names, for error messages.
+        Form of account names, one word: error messages show it after ``--account``, for example ``project_<number>``.
     debug_qos
         QOS for short tests, at a site without a partition for them.
     """

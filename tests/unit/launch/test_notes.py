@@ -63,7 +63,16 @@ def test_paths_that_this_machine_does_not_have_are_named_before_the_queue(
     container = ContainerRequest(binds=tuple(Bind(path, "/data") for path in binds), workdir=workdir)
     request = LaunchRequest(image, ("true",), container=container)
     ends = "does not exist on this machine: the job fails if its nodes lack it, too"
-    assert [*missing_paths(request, str(tmp_path))] == [f"{each} {ends}" for each in told]
+    assert [*missing_paths(request, make_host(cwd=str(tmp_path)))] == [f"{each} {ends}" for each in told]
+
+
+def test_a_mount_of_a_variable_that_this_machine_does_not_have_is_named_before_the_queue(tmp_path: Path) -> None:
+    host = make_host(cwd=str(tmp_path), environment={"APPTAINER_BIND": f"{tmp_path},/pfs:/pfs"})
+    request = LaunchRequest("x.sif", ("true",))
+    (told,) = missing_paths(request, host)
+    assert told == "APPTAINER_BIND: /pfs does not exist on this machine: the job fails if its nodes lack it, too"
+    assert not [*missing_paths(replace(request, image="bare:"), host)]
+    assert not [*missing_paths(replace(request, container=ContainerRequest(contain=True)), host)]
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,7 @@ PROFILES = (
     ("several-names", "\n[slurm]", part("modules", 'load = ["singularity,gcc/12"]')),
     ("several-names", "\n[slurm]", part("build", 'unload = ["a b"]')),
     ("several-names", "[slurm]\n", '[slurm]\ndebug_qos = "debug gpu"\n'),
+    ("several-names", "[slurm]\n", '[slurm]\naccount_form = "astro1: letters and a number"\n'),
     ("relative-path", "\n[slurm]", part("images", 'folders = ["images"]')),
     ("relative-path", "\n[slurm]", part("images", 'folders = ["~/images"]')),
     ("relative-path", "\n[slurm]", part("images", 'enter = { "images/*.sif" = "run" }')),

@@ -355,7 +355,10 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     own.parent.mkdir()
     own.write_text((DATA / "lumi-g.toml").read_text())
     assert run_app(words) == 0
-    assert "#   profile = " in capsys.readouterr().out
+    told = capsys.readouterr()
+    head = " ".join(line.lstrip("# ") for line in told.out.partition("# shellcheck")[0].splitlines())
+    assert f"profile = {own}: from this folder; it replaces the shipped profile lumi-g" in head
+    assert f"profile {own}: from this folder; it replaces the shipped profile lumi-g" in told.err
     assert run_app(["explain", *words[1:-3], "--json", "--", "true"]) == 0
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "profile"]
     assert row["value"] == str(own)

@@ -88,8 +88,15 @@ def _is_explained(choice: Choice) -> bool:
 
 
 def _render_reason(choice: Choice) -> str:
-    """Return the longest form of a reason that fits; the path of the user's own profile is always listed."""
+    """Return the longest form of a reason that fits; the path of the user's own profile is always listed.
+
+    So is what this profile replaces, on further lines: whoever gets the script must know that it is not the site's.
+    """
     value = f"#   {choice.label} = {choice.value}"
+    if choice.key == ChoiceKey.PROFILE and "; " in choice.why:
+        why = as_comment(choice.why)
+        rest = textwrap.wrap(why, WIDTH - len("#     "), break_long_words=False, break_on_hyphens=False)
+        return "\n".join((as_comment(f"{value}:"), *(f"#     {line}" for line in rest)))
     alone = value if choice.key == ChoiceKey.PROFILE else f"#   {choice.label}: {choice.why}"
     forms = [as_comment(text) for text in (f"{value}: {choice.why}", f"{value}: {_first_clause(choice.why)}", alone)]
     return next((form for form in forms if len(form) <= WIDTH), forms[-1] if choice.key == ChoiceKey.PROFILE else "")

@@ -107,7 +107,7 @@ def _split_names(profile: Profile) -> Iterator[Fault]:
                 words = [word for word in re.split(r"[\s,;]+", name) if word not in {"", "module", "load", "ml"}]
                 listed = ", ".join(f'"{word}"' for word in words)
                 yield Fault(profile.line(section, key), f"{name!r} is not the name of a module", f"write [{listed}]")
-    for section, key in (("slurm", "debug_qos"), ("build", "qos"), ("build", "partition")):
+    for section, key in (("slurm", "account_form"), ("slurm", "debug_qos"), ("build", "qos"), ("build", "partition")):
         value = getattr(getattr(site, section), key)
         if value and not re.fullmatch(r"[^\s,]+", value):
             yield Fault(profile.line(section, key), f"{section}.{key} = {value!r} is not one name", "write one name")
