@@ -208,7 +208,7 @@ class SiteOption(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An option or variable that job scripts at this site must not use; `why` tells what happens.
+    """An option or variable that the site advises against, for the reason in `why`: a launch prints a note, and starts.
 
     Attributes
     ----------
