@@ -339,8 +339,9 @@ def test_the_profile_describes_gpu_nodes_and_names_partitions_left_out(tmp_path:
     assert [(p.name, p.choose, p.debug, p.whole_nodes) for p in site.partitions] == [
         ("main", True, False, True),
         ("gpu-debug", False, True, False),
+        ("cpu", False, False, False),
     ]
-    assert any("cpu, old" in question for question in site.open_questions)
+    assert any(question.endswith("unlike the nodes of the profile: old") for question in site.open_questions)
     assert any("enforces associations" in question for question in site.open_questions)
     assert any("job_submit plugin (lua)" in question for question in site.open_questions)
 
@@ -355,6 +356,25 @@ def test_a_partition_with_other_gpus_is_reported_with_them(tmp_path: Path, monke
     assert (new.gpus, new.cores, new.gpu_model) == (None, 0, "h100")
     assert at_partition(site, site.partition("main")).node.gpu_cpus
     assert not at_partition(site, new).node.gpu_cpus
+
+
+def test_a_partition_without_gpus_is_in_the_profile_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PARTITIONS", PARTITIONS.replace("=main ", "=main AllowQos=hopper,long "))
+    site = discovered(tmp_path, ANSWERS, on_node=True)
+    cpu = site.partition("cpu")
+    assert cpu is not None
+    assert (cpu.gpus, cpu.cores, cpu.choose) == (0, 128, False)
+    assert site.node.gpus == 4
+    asked = [question for question in site.open_questions if "AllowQos" in question]
+    assert [question.partition(";")[0] for question in asked] == [
+        "partitions that accept only some QOS (AllowQos): main: hopper or long"
+    ]
+
+
+def test_the_draft_has_the_threads_of_a_core_also_if_there_is_one(tmp_path: Path) -> None:
+    assert discovered(tmp_path, ANSWERS, partition="cpu").node.threads_per_core == 1
 
 
 def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:
@@ -375,7 +395,7 @@ def test_a_partition_with_fewer_cpus_than_its_nodes_has_that_many_cores(
     limits = PARTITIONS.replace("Default=NO MaxNodes=2 ", "Default=NO MaxNodes=2 MaxCPUsPerNode=8 ", 1)
     monkeypatch.setitem(globals(), "PARTITIONS", limits.replace("MaxNodes=16", "MaxCPUsPerNode=UNLIMITED"))
     site = discovered(tmp_path, ANSWERS, on_node=True)
-    assert [(p.name, p.cores) for p in site.partitions] == [("main", 0), ("gpu-debug", 4)]
+    assert [(p.name, p.cores) for p in site.partitions] == [("main", 0), ("gpu-debug", 4), ("cpu", 128)]
     assert site.partitions[1].why == "cores: MaxCPUsPerNode is 8"
     assert not at_partition(site, site.partitions[1]).node.gpu_cpus
 

@@ -16,7 +16,15 @@ from argosy.core.parse import parse_toml
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
-from argosy.diagnostics.discover.draft import Draft, DraftFact, Replies, Value, choose_shape, draft_profile
+from argosy.diagnostics.discover.draft import (
+    Draft,
+    DraftFact,
+    PartitionRow,
+    Replies,
+    Value,
+    choose_shape,
+    draft_profile,
+)
 from argosy.diagnostics.discover.replies import (
     GPU_STEPS,
     LOGIN,
@@ -76,10 +84,10 @@ def _option(option: DraftFact) -> Iterator[str]:
     yield from ("", f"[[{option.section}]]", *(f"{name} = {_toml(value)}" for name, value in pairs))
 
 
-def _partition(row: Mapping[str, str | int | bool], host: str) -> Iterator[str]:
+def _partition(row: PartitionRow, host: str) -> Iterator[str]:
     yield from ("", "[[partitions]]")
     for key, value in row.items():
-        if value:
+        if value or (key == "gpus" and value is not None):
             yield f"{key} = {_toml(value)}"
     yield f"source = {_toml(f'asked: scontrol show partition on {host}')}"
 

@@ -44,6 +44,8 @@ from argosy.diagnostics.discover.replies import (
 TOO_MANY_PATTERNS = 8
 
 Value = str | int | bool | list[str] | list[int]
+PartitionRow = Mapping[str, str | int | bool | None]
+"""Keys and values of ``[[partitions]]``; an empty value or 0 is left out, except for the GPUs of nodes without any."""
 
 
 class DraftFact(msgspec.Struct, frozen=True):
@@ -65,7 +67,7 @@ class Draft(msgspec.Struct, frozen=True):
     facts: tuple[DraftFact, ...] = ()
     options: tuple[DraftFact, ...] = ()
     """Arguments for every job: the section is ``options``, the key the program (``sbatch``)."""
-    partitions: tuple[Mapping[str, str | int | bool], ...] = ()
+    partitions: tuple[PartitionRow, ...] = ()
     questions: tuple[str, ...] = ()
 
     def __add__(self, more: Draft) -> Draft:
@@ -166,7 +168,7 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
         ("arch", shape.arch),
         ("sockets", shape.sockets),
         ("cores", shape.cores if shape.is_consistent else 0),
-        ("threads_per_core", shape.threads if shape.threads > 1 else 0),
+        ("threads_per_core", shape.threads if shape.cores else 0),
         ("reserved", ",".join(map(str, shape.reserved or ()))),
         ("memory_mb", shape.memory_mb),
         ("gpus", shape.gpus),
@@ -256,19 +258,26 @@ def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) ->
     )
 
 
+QOS_OPTION = (
+    'if users need not choose, add [[options]] with to = "sbatch", word = "--qos=QOS" and when = { partition = "NAME" }'
+)
+
+
 def _draft_partitions(
     nodes: tuple[SlurmNode, ...], partitions: tuple[SlurmPartition, ...], chosen: str, shape: NodeShape
 ) -> Draft:
-    rows: list[Mapping[str, str | int | bool]] = []
+    rows: list[PartitionRow] = []
     left: list[str] = []
-    for partition in sorted(partitions, key=lambda each: each.name != chosen):
+    shapes = {each.name: shape_of(nodes, each.name) or NodeShape() for each in partitions}
+    # The order is that of preference: jobs without GPUs ask for a partition without them.
+    for partition in sorted(partitions, key=lambda each: (each.name != chosen, not shapes[each.name].gpus)):
         own = shape_of(nodes, partition.name)
-        if not partition.up or own is None or bool(own.gpus) != bool(shape.gpus):
+        if not partition.up or own is None or (own.gpus and not shape.gpus):
             left.append(partition.name)
             continue
         cores = own.limit_cores(partition.max_cpus)
         debug = any(word in partition.name.lower() for word in ("debug", "devel"))
-        row: Mapping[str, str | int | bool] = {
+        row: PartitionRow = {
             "name": partition.name,
             "max_time": partition.max_time,
             "max_nodes": partition.max_nodes,
@@ -276,18 +285,22 @@ def _draft_partitions(
             "whole_nodes": partition.whole_nodes,
             "choose": partition.name == chosen,
             "debug": debug,
-            "gpus": own.gpus if own.gpus != shape.gpus else 0,
+            "gpus": own.gpus if own.gpus != shape.gpus else None,
             "cores": cores if cores != shape.cores else 0,
             "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
             "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
         }
         rows.append(row)
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
+    qos = [f"{each.name}: {' or '.join(each.qos)}" for each in partitions if each.up and each.qos]
     questions = [
-        (left, "omitted partitions, which are down, empty, or differ in having GPUs: {}"),
+        (left, "omitted partitions, which are down or empty, or have GPUs, unlike the nodes of the profile: {}"),
+        (qos, f"partitions that accept only some QOS (AllowQos): {{}}; {QOS_OPTION}"),
         (mixed, "partitions with different nodes, of which the profile has the most frequent ones: {}"),
     ]
-    return Draft(partitions=tuple(rows), questions=tuple(text.format(", ".join(n)) for n, text in questions if n))
+    return Draft(
+        partitions=tuple(rows), questions=tuple(text.replace("{}", ", ".join(n)) for n, text in questions if n)
+    )
 
 
 def _draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:

@@ -154,6 +154,8 @@ class SlurmPartition(msgspec.Struct, frozen=True):
     max_nodes: int = 0
     min_nodes: int = 0
     max_cpus: int = 0
+    qos: tuple[str, ...] = ()
+    """The only QOS that jobs may have; empty if all are allowed."""
 
 
 class Cores(msgspec.Struct, frozen=True):
@@ -260,6 +262,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             max_nodes=_int(row.get("MaxNodes", "")) or int(row.get("TotalNodes") == "1"),
             min_nodes=_int(row.get("MinNodes", "")),
             max_cpus=_int(row.get("MaxCPUsPerNode", "")),
+            qos=() if row.get("AllowQos", "ALL") in {"ALL", *NOTHING} else tuple(row["AllowQos"].split(",")),
         )
         for row in rows
     )
