@@ -292,7 +292,11 @@ def _check_torch(contents: Contents, site: Site) -> Finding:
     evidence = f"{version} is built for {others}; the {vendor} GPUs of {site.name} need {BACKENDS[vendor]}"
     index = f"--extra-index-url {index_of(site)}"
     hint = f"build it with --site {site.name} and {index}, or over a base that contains PyTorch"
-    return Finding("torch", State.FAIL, evidence, hint)
+    state = State.FAIL
+    plain = [partition.name for partition in site.partitions if partition.gpus == 0]
+    if plain and not any(contents.torch.get(name) for name in BACKENDS.values()):
+        state, hint = State.WARN, f"use it with --partition {' or '.join(plain)}; for GPUs, {hint}"
+    return Finding("torch", state, evidence, hint)
 
 
 def _check_network(contents: Contents, site: Site) -> Iterator[Finding]:

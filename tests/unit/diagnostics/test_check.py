@@ -8,11 +8,12 @@ import pytest
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.diagnostics.check import Contents, check_contents, parse_contents, summarize_findings
-from argosy.sites.profile import Site
+from argosy.sites.profile import Partition, Site
 from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site
 
 LUMI = read_site("lumi-g")
+WITH_CPUS = msgspec.structs.replace(LUMI, partitions=(*LUMI.partitions, Partition(name="cpu", gpus=0)))
 IMAGE = Image("my.sif", ImageKind.SIF, "sha256:1", "amd64", layer_offset=4096, layer_part=2, argosy=True)
 ROCM = {"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}
 CUDA = ROCM | {"hip": ""}
@@ -35,6 +36,8 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
         (IMAGE, CONTENTS, read_site("mn5-acc"), "architecture", "ok"),
         (replace(IMAGE, arch="arm64"), CONTENTS, read_site("leonardo"), "architecture", "fail"),
         (IMAGE, replace(CONTENTS, torch=ROCM | {"hip": "", "cuda": "12.4"}), LUMI, "torch", "fail"),
+        (IMAGE, replace(CONTENTS, torch={"__version__": "2.6.0+cpu"}), LUMI, "torch", "fail"),
+        (IMAGE, replace(CONTENTS, torch={"__version__": "2.6.0+cpu"}), WITH_CPUS, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), read_site("lumi-c"), "torch", "ok"),
         (IMAGE, CONTENTS, LUMI, "torch", "ok"),
