@@ -18,6 +18,26 @@ Component: munge
 """
 
 CAUSES = [
+    ("attribute-unknown", "AttributeError: module 'numpy' has no attribute 'exceptions'"),
+    ("numpy-removed", "AttributeError: module 'numpy' has no attribute 'in1d'. Did you mean: 'insert'?"),
+    ("attribute-unknown", "AttributeError: module 'PIL.Image' has no attribute 'Resampling'"),
+    (
+        "gpu-memory",
+        "MemoryError: std::bad_alloc: out_of_memory: RMM failure at: pool.hpp:7: Maximum pool size exceeded",
+    ),
+    ("host-memory", "OOM when allocating tensor with shape[9] and type float on /task:0/device:CPU:0 by allocator cpu"),
+    ("folder-not-empty", "mv: cannot move 'run' to 'old/run': Directory not empty"),
+    ("configure-failed", "configure: error: MPI C++ bindings were requested, but are gone"),
+    ("compiler-not-there", "g++: fatal error: cannot execute 'cc1plus': execvp: No such file or directory"),
+    ("module-missing", "ModuleNotFoundError: No module named 'datasets'"),
+    ("module-missing", "ModuleNotFoundError: No module named 'ruamel'"),
+    ("file-watchers", "OSError: [Errno 28] inotify watch limit reached"),
+    ("name-not-resolved", "java.net.UnknownHostException: n17: n17: Name or service not known"),
+    ("java-memory", "java.lang.OutOfMemoryError: Direct buffer memory"),
+    (
+        "cmake-part-missing",
+        'CMake Error at CMakeLists.txt:9 (add_subdirectory):\n  add_subdirectory given source\n  "/b/x"',
+    ),
     ("before-failed", "argosy: the command of --before failed (code 4)"),
     ("stage-folder", "argosy: the new folder /nope/argosy-stage-7-ab cannot be created on every node"),
     ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),
@@ -1240,7 +1260,7 @@ CAUSES = [
         "lightning-tasks",
         "RuntimeError: You set `--ntasks=2` in your SLURM bash script, but this variable is not supported.",
     ),
-    ("no-network", "dial tcp: lookup registry-1.docker.io: no such host"),
+    ("name-not-resolved", "dial tcp: lookup registry-1.docker.io: no such host"),
     ("hub-limit", "HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api"),
     ("certificates", "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
     ("package-versions", "ImportError: cannot import name 'x' from 'y' (/opt/env/lib/python3.11/site-packages/y.py)"),
@@ -1492,6 +1512,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "ifort: command line warning #10006: ignoring unknown option '-fallow-argument-mismatch'",
     "[default] Worker pid=77 entered uninterruptible sleep (D-state); will mark UNHEALTHY if it remains for 120.0s.",
     "W1120 12:00:20.1 77 torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",
     "WARNING 11-20 12:00:01 [symm_mem.py:58] SymmMemCommunicator: Device capability 8.0 not supported",
