@@ -18,6 +18,13 @@ Component: munge
 """
 
 CAUSES = [
+    ("unknown-option", "tar: invalid option -- 'q'"),
+    ("build-memory", "c++: internal compiler error: Killed (program cc1plus)"),
+    ("server-refuses", "Error: dial tcp 10.0.0.1:443: connect: connection refused"),
+    (
+        "library-refused",
+        "./a: error while loading shared libraries: libz.so.1: cannot open shared object file: Permission denied",
+    ),
     ("attribute-unknown", "AttributeError: module 'numpy' has no attribute 'exceptions'"),
     ("numpy-removed", "AttributeError: module 'numpy' has no attribute 'in1d'. Did you mean: 'insert'?"),
     ("attribute-unknown", "AttributeError: module 'PIL.Image' has no attribute 'Resampling'"),
@@ -1512,6 +1519,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "INFO ParquetFileReader: Initiating action, reading parquet footer of part-7",
     "ifort: command line warning #10006: ignoring unknown option '-fallow-argument-mismatch'",
     "[default] Worker pid=77 entered uninterruptible sleep (D-state); will mark UNHEALTHY if it remains for 120.0s.",
     "W1120 12:00:20.1 77 torch/_dynamo/convert_frame.py:1016] [0/8] torch._dynamo hit config.recompile_limit (8)",
