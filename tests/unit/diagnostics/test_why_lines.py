@@ -1019,6 +1019,11 @@ CAUSES = [
     ),
     ("slurm-user-ids", "[2026-01-02T03:04:05.678] error: Do you have SlurmUser configured as uid 64030?"),
     ("slurmctld-host", "slurmctld: error: this host (n1/n1.x) not a valid controller"),
+    ("slurmdbd-silent", "sacct: error: slurm_persist_conn_open: failed to open persistent connection to host:h:6819"),
+    ("slurmdbd-database-old", "error: mysql_query failed: 1305 FUNCTION slurm_acct_db.REGEXP_REPLACE does not exist"),
+    ("slurm-gres-cores", "error: gres/gpu: invalid GRES core specification (48-63,176-191) on node n1"),
+    ("slurm-no-accounting", "You are not running a supported accounting_storage plugin"),
+    ("no-code-for-gpu", "Cannot retrieve Static function, error: 218"),
     ("slurmdbd-silent", "slurmctld: error: slurmdbd: agent queue filling (1500), MaxDBDMsgs=3000"),
     ("munge-key-differs", "STATUS:          Rewound credential (17)"),
     (
@@ -1543,6 +1548,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '/sys/fs/cgroup/m' : Cannot allocate memory",
     "INFO 01-01 12:00:00 cuda.py:1] Cannot use FlashAttention-2 backend for head_dim 96, using XFormers",
     "UCX_ERROR_SIGNALS=SIGILL,SIGBUS",
     "libEGL warning: DRI3: failed to query the version",
