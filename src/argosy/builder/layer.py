@@ -14,6 +14,7 @@ from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_
 from argosy.builder.conda import holds_conda, refuse_without_solution
 from argosy.builder.downloads import static_uv
 from argosy.builder.finish import InstalledLayer
+from argosy.builder.freeze import match_lock
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.output.assemble import Partitions, choose_partitions, keep_apart, plan_known_copies
@@ -158,6 +159,9 @@ def _install_over_base(
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
     recipe = plan.inputs.recipe
+    if base.is_converted:
+        unpack_base_layer(base, session, tree, from_cache=False)
+        base = match_lock(base, tree, session)
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     joined = _joined_superblock(request, base, packed)
@@ -165,7 +169,7 @@ def _install_over_base(
     extended = read_base_layer(base, packed, session, work) if packed and not together else None
     if extended:
         tree.mkdir()
-    else:
+    elif not base.is_converted:
         together = together or ("the base's layer differs from its lock" if base.lock else "")
         unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
     continued = extended or describe_base_layer(base, tree, packed)
