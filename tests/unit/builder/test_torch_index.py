@@ -13,6 +13,7 @@ from argosy.builder.python.torch_index import (
     choose_cuda,
     choose_target,
     explain_target,
+    notes_on_other_builds,
     refuse_torch_build,
     torch_index_of,
 )
@@ -229,3 +230,23 @@ def test_condas_torch_wants_the_cuda_of_the_driver() -> None:
         refuse_torch_build(CPU, NVIDIA, Recipe(conda=(spec,)))
     assert "environment.yml:5" in error.value.evidence
     assert "--cuda 12.8" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision", "count"),
+    [
+        ("2.13.0+cpu", "0.28.0", 1),
+        ("2.13.0+cpu", "0.28.0+cpu", 0),
+        ("2.13.0+cu130", "0.28.0", 0),
+        ("2.13.0+cu130", "0.28.0+cu128", 1),
+        ("2.9.0+rocm6.4", "0.24.0", 1),
+        ("2.9.0a0+145a3a7bda.nv25.10", "0.24.0", 0),
+    ],
+)
+def test_a_package_of_pytorch_in_another_build_than_the_bases_torch_is_noted(
+    torch: str, vision: str, count: int
+) -> None:
+    new = (LockedPackage("torchvision", vision), LockedPackage("numpy", "2.0.0"))
+    notes = notes_on_other_builds({"torch": torch}, new)
+    assert [f"torchvision {vision}" in note for note in notes] == [True] * count
+    assert all(f"https://download.pytorch.org/whl/{torch.partition('+')[2]}" in note for note in notes)

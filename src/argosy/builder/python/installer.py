@@ -80,6 +80,10 @@ class Installer(msgspec.Struct, frozen=True):
     """Returns the pins to install for the chosen pins; None to install the chosen ones."""
     unseen: tuple[str, ...] = ()
     """A vendor's builds in the base that uv does not see: in a virtual environment, it sees only its own packages."""
+    compared: tuple[str, ...] = ()
+    """A vendor's builds in the base that uv compares with requirements, instead of accepting them for all."""
+    wheels_only: tuple[str, ...] = ()
+    """Packages of which uv must not choose a version without a wheel, which it would build."""
     shared: Path | None = None
     """Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
     the cache, if nothing changes them later.  None to copy them."""
@@ -87,7 +91,8 @@ class Installer(msgspec.Struct, frozen=True):
     @property
     def choosing(self) -> tuple[str, ...]:
         """The options for choosing versions, without the check of hashes, which are known only afterwards."""
-        return tuple(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES)
+        wheels = (argument for name in self.wheels_only for argument in ("--only-binary", name))
+        return (*(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES), *wheels)
 
     @property
     def installing(self) -> tuple[str, ...]:

@@ -243,6 +243,23 @@ def explain_machines(target: Target) -> Iterator[str]:
         yield f"processors of type {target.archspec}, according to the site's profile"
 
 
+def notes_on_other_builds(base: Mapping[str, str], new: Iterable[LockedPackage]) -> tuple[str, ...]:
+    """Describe new packages of PyTorch that were built for another platform than the base's torch.
+
+    PyPI's wheels have no mark. They are for CUDA, so they do not load with a torch for the CPU or for ROCm.
+    """
+    of_base = BUILD.search(base.get("torch", ""))
+    if of_base is None:
+        return ()
+    builds = ((package, BUILD.search(package.version)) for package in new if package.name in FAMILY - {"torch"})
+    differ = [p for p, build in builds if (build[1] != of_base[1] if build else not of_base[1].startswith("cu"))]
+    return tuple(
+        f"{package.name} {package.version} may not load with the base's torch {base['torch']}: it is another build; "
+        f"for {of_base[1]}, add --extra-index-url {INDEX}{of_base[1]} to the requirements"
+        for package in differ
+    )
+
+
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
