@@ -22,6 +22,7 @@ from argosy.builder.packed.make import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
+from argosy.builder.python.installer import sweeping_if_it_fails
 from argosy.builder.python.pins import excluded_notes, replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, StepTimes
@@ -143,6 +144,7 @@ def _install(
         adding_torch_hints(plan.target, recipe, plan.settings),
         suggesting_site_bases(plan.site),
         restoring_cached_layer(base, session, tree),
+        sweeping_if_it_fails(session),
     ):
         layer = _install_over_base(plan, base, packed, session, work, step)
     if request.after:
