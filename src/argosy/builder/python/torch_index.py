@@ -260,6 +260,40 @@ def notes_on_other_builds(base: Mapping[str, str], new: Iterable[LockedPackage])
     )
 
 
+WANT_TORCH = FAMILY | {"lightning", "pytorch-lightning", "accelerate", "timm"}
+"""Packages that always need torch."""
+
+OF_NVIDIA = re.compile(r"nvidia-[\w-]+-cu\d+|nvidia-cuda-runtime")
+"""Packages that only a torch for CUDA needs."""
+
+
+def refuse_locked_torch(site: Site, target: Target, recipe: Recipe) -> None:
+    """Refuse a locked torch for CUDA at a site with other GPUs, before gigabytes are downloaded.
+
+    Only a base without torch counts, which the caller knows. A lock may contain packages that are not installed, so
+    torch counts only if a requested package needs it.
+    """
+    vendor = site.node.gpu_vendor
+    asked = target.backend is not None and target.backend.source == "option"
+    if vendor not in BACKENDS or vendor == "nvidia" or asked or recipe.wants_conda:
+        return
+    lines = (*recipe.pip, *recipe.constraints, *recipe.overrides)
+    locked = [
+        line for line in lines if line.name == "torch" and (recipe.exact or line.hashes or BUILD.search(line.spec))
+    ]
+    of_nvidia = next((line for line in lines if OF_NVIDIA.fullmatch(line.name)), None)
+    if not locked or WANT_TORCH.isdisjoint(line.name for line in recipe.pip):
+        return
+    if any(found[1][:2] != "cu" if (found := BUILD.search(line.spec)) else of_nvidia is None for line in locked):
+        return
+    needs = f"\n{of_nvidia.where}: {of_nvidia.text}" if of_nvidia else ""
+    raise CheckFailed(
+        f"the locked torch is for NVIDIA's GPUs, and {site.name} has GPUs of {vendor}",
+        evidence=f"{locked[0].where}: {locked[0].text}{needs}",
+        hint=f"lock torch again from {index_of(site)}, or use a base with torch and leave torch out of the lock",
+    )
+
+
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
