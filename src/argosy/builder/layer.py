@@ -11,7 +11,7 @@ from argosy.builder.backends.container import BuildContainer, find_build_contain
 from argosy.builder.base_layer import describe_base_layer, packed_layer, read_base_layer
 from argosy.builder.bases.base import Base, must_be_made, open_base, restoring_cached_layer, unpack_base_layer
 from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.conda import holds_conda, refuse_without_solution
+from argosy.builder.conda import checks_conda, holds_conda, refuse_without_solution
 from argosy.builder.downloads import static_uv
 from argosy.builder.finish import InstalledLayer
 from argosy.builder.freeze import match_lock
@@ -120,12 +120,16 @@ def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool |
 
 def _open_base(plan: BuildPlan, clock: StepTimes, work: Path) -> Base:
     request, inputs = plan.request, plan.inputs
-    with clock.step("base", inputs.base) as step:
-        refuse_base_of_other_machine(inputs.base, plan.site)
-        if must_be_made(inputs.base, clock.session, needs=plan.needs, options=request.engine):
-            # It may take minutes; the packages are checked first.
+    refuse_base_of_other_machine(inputs.base, plan.site)
+    if checks_conda(inputs.recipe) and must_be_made(
+        inputs.base, clock.session, needs=plan.needs, options=request.engine
+    ):
+        # It may take minutes; the packages are checked first.
+        with clock.step("conda", "looking for a solution") as step:
             cuda, archspec = plan.target.cuda.value, plan.target.archspec
             refuse_without_solution(inputs.recipe, clock.session, step, cuda=cuda, archspec=archspec)
+            step.result = "there is a solution for the packages"
+    with clock.step("base", inputs.base) as step:
         open_it = open_default_base if request.default_base else open_base
         base = open_it(inputs.base, clock.session, work, needs=plan.needs, options=request.engine, step=step)
         refuse_other_base(inputs, base, request.bundle)

@@ -552,6 +552,28 @@ def test_an_image_without_a_registry_and_a_stage_in_another_case_have_hints(
 
 
 @pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        (
+            "Could not fetch URL https://pypi.org/simple/six/: [SSL: CERTIFICATE_VERIFY_FAILED] certificate",
+            "argosy build Dockerfile requirements.txt",
+        ),
+        (
+            "initializing source docker://ghcr.io/ada/tools:1: pinging container registry ghcr.io: no such host",
+            "skopeo copy docker://ghcr.io/ada/tools:1 oci-archive:base.tar",
+        ),
+    ],
+)
+def test_a_dockerfile_that_the_network_stops_has_another_way(tmp_path: Path, said: str, hint: str) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, _ = machine(tmp_path, "buildah")
+    runner = FakeRunner([(("buildah", "build"), Reply(125, "", said))])
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "[Warning] one or more build args were not consumed: [VERSON]",

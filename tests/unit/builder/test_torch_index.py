@@ -14,6 +14,7 @@ from argosy.builder.python.torch_index import (
     choose_target,
     explain_target,
     notes_on_other_builds,
+    refuse_conda_cuda,
     refuse_locked_torch,
     refuse_torch_build,
     torch_index_of,
@@ -291,3 +292,12 @@ def test_a_locked_torch_for_cuda_is_refused_at_a_site_with_other_gpus_before_the
 )
 def test_a_locked_torch_that_may_fit_other_gpus_is_not_refused(recipe: Recipe) -> None:
     refuse_locked_torch(AMD, choose_target("", "", AMD), recipe)
+
+
+def test_a_conda_pytorch_for_cuda_is_refused_at_a_site_with_other_gpus() -> None:
+    recipe = Recipe(conda=(CondaSpec("pytorch-cuda", "=11.7", "", "", Where("environment.yml", 5)),))
+    with pytest.raises(CheckFailed, match="selects a PyTorch for NVIDIA's GPUs") as caught:
+        refuse_conda_cuda(AMD, recipe)
+    assert caught.value.evidence == "environment.yml:5: pytorch-cuda=11.7"
+    refuse_conda_cuda(Site(name="there", node=Node(gpus=4, gpu_vendor="nvidia")), recipe)
+    refuse_conda_cuda(Site(name="cpus", node=Node(cores=4)), recipe)

@@ -68,6 +68,12 @@ UNUSED_ARGUMENTS = re.compile(r"(?i)one or more build.args(?: \[([^\]]+)\])? wer
 KEEPS_CACHE = re.compile(r"--mount=\S*type=cache")
 """Steps with a cache, which buildah keeps in its temporary folder from build to build."""
 
+NOT_TRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED")
+PIP_CERTIFICATE = (
+    "steps of a Dockerfile do not get the certificates of this machine; Argosy's own installation does: remove the "
+    "step, and list the packages in a file: argosy build {} requirements.txt"
+)
+
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
 
@@ -158,7 +164,9 @@ def run_dockerfile(
     except ToolFailed as error:
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
-        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
+        certificate = PIP_CERTIFICATE.format(file.name) if NOT_TRUSTED.search(error.evidence) else ""
+        pulled = explain_pull(error.evidence, use="FROM oci-archive:PATH/base.tar")
+        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), certificate, pulled)
         error.hint = next(filter(None, hints), error.hint)
         raise
     if unused := UNUSED_ARGUMENTS.search(output):

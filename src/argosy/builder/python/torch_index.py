@@ -294,6 +294,17 @@ def refuse_locked_torch(site: Site, target: Target, recipe: Recipe) -> None:
     )
 
 
+def refuse_conda_cuda(site: Site, recipe: Recipe) -> None:
+    """Refuse the conda package that selects a CUDA version of PyTorch at a site with other GPUs."""
+    for spec in recipe.conda:
+        if spec.name == "pytorch-cuda" and site.node.gpu_vendor in BACKENDS.keys() - {"nvidia"}:
+            raise CheckFailed(
+                f"{spec.name} selects a PyTorch for NVIDIA's GPUs, and {site.name} has GPUs of {site.node.gpu_vendor}",
+                evidence=f"{spec.where}: {spec.name}{spec.version}",
+                hint=f"under pip:, request torch with --extra-index-url {index_of(site)}, or use a base with torch",
+            )
+
+
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
