@@ -10,6 +10,7 @@ import pytest
 
 from argosy.images.open import open_image
 from tests.real.conftest import Shop
+from tests.real.registry import running
 from tests.real.test_definitions import store
 from tests.real.test_packed_wheels import build
 
@@ -42,19 +43,17 @@ def versions(shop: Shop, image: Path) -> str:
     return done.out
 
 
-def see_protected(shop: Shop, base: Path) -> None:
+def see_protected(shop: Shop, base: Path | str, **env: str) -> None:
     """See that another version is refused, replaced on request, and that further packages join those of the base."""
     recipe = shop.write("newer.txt", "tinypkg==2.0\n")
     words = ("build", recipe, "--base", base, "-o", shop.folder / "newer.sif")
-    refused = shop.argosy(*words)
+    refused = shop.argosy(*words, **env)
     assert refused.code == 7, refused.out
     assert "--allow-replace tinypkg" in refused.err
-    done = shop.argosy(*words, "--allow-replace", "tinypkg")
+    done = shop.argosy(*words, "--allow-replace", "tinypkg", **env)
     assert done.code == 0, done.err
     assert versions(shop, shop.folder / "newer.sif") == "[('pip', '24.0'), ('tinydep', '1.5'), ('tinypkg', '2.0')]\n"
-    added = build(replace(shop, base=base), "another\n", "more.sif")
-    assert added["packages"] == 4
-    image = shop.folder / "more.sif"
+    image = shop.build("another\n", out="more.sif", base=base, **env)
     found = versions(shop, image)
     assert found == "[('another', '0.3'), ('pip', '24.0'), ('tinydep', '1.5'), ('tinypkg', '1.0')]\n"
     assert shop.run(image, "tinypkg").out == "tinypkg 1.0\n"
@@ -70,6 +69,18 @@ MORE = [pytest.param(form, marks=pytest.mark.soak) for form in ("docker-archive"
 @pytest.mark.parametrize("form", ["oci-archive", *MORE])
 def test_the_packages_of_an_exported_image_stay(shop: Shop, first: Path, form: str) -> None:
     see_protected(shop, export(shop, first, form))
+
+
+@pytest.mark.soak
+def test_the_packages_of_an_image_from_a_registry_stay(shop: Shop, first: Path) -> None:
+    if shutil.which("docker-registry") is None:
+        pytest.skip("needs docker-registry")
+    with running(shop.folder / "registry") as registry:
+        env = {"ARGOSY_INSECURE_REGISTRIES": registry.address}
+        name = f"docker://{registry.address}/first:1"
+        done = shop.argosy("images", "push", first, name, **env)
+        assert done.code == 0, done.err
+        see_protected(shop, name, **env)
 
 
 @pytest.mark.soak

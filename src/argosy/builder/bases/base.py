@@ -14,7 +14,7 @@ from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, LOCK, PROFILE_SCRIPT, ROOT
+from argosy.core.layout import APPTAINER_ENV, ENTER, ENV_PREFIX, LOCK, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
@@ -84,6 +84,8 @@ ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "con
 """Folders of the environment, which the build writes to."""
 ENVIRONMENT_FILES = frozenset(f"{ENV_PREFIX}/{name}".lstrip("/") for name in ("pyvenv.cfg", "conda-meta/history"))
 """Files that an environment of Argosy has: a venv, or that of conda."""
+LINKED = frozenset(f"{opt}{ENTER.removeprefix('/opt')}" for opt in ("usr/opt", "var/opt"))
+"""Paths of ``enter`` in a root file system whose ``/opt`` is a link."""
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -311,7 +313,14 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
 
 def _refuse_unknown_environment(base: Base, session: Session) -> None:
     """Refuse a base with an environment of Argosy whose packages are unknown: new ones would be mixed with them."""
-    if ENVIRONMENT_FILES & list_paths(base.image, session, *ENVIRONMENT_FILES):
+    found = list_paths(base.image, session, *ENVIRONMENT_FILES, *LINKED)
+    if LINKED & found:
+        raise ImageError(
+            f"cannot build over {base.reference}: /opt in it is a link, behind which a layer of Argosy is",
+            evidence=f"it has /{min(LINKED & found)}",
+            hint="build over the SIF file that it was exported from, which has the layer apart",
+        )
+    if ENVIRONMENT_FILES & found:
         raise ImageError(
             f"cannot build over {base.reference}: it has an environment of Argosy without the list of its packages",
             evidence=f"it has {ENV_PREFIX}, but not {LOCK}",
