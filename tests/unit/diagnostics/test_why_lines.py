@@ -1020,6 +1020,10 @@ CAUSES = [
     ("slurm-user-ids", "[2026-01-02T03:04:05.678] error: Do you have SlurmUser configured as uid 64030?"),
     ("slurmctld-host", "slurmctld: error: this host (n1/n1.x) not a valid controller"),
     ("slurmdbd-silent", "sacct: error: slurm_persist_conn_open: failed to open persistent connection to host:h:6819"),
+    (
+        "pip-script-old",
+        'File "/usr/bin/pip3", line 16, in <module>\nsys.exit(main())\nTypeError: \'module\' object is not callable',
+    ),
     ("slurmdbd-database-old", "error: mysql_query failed: 1305 FUNCTION slurm_acct_db.REGEXP_REPLACE does not exist"),
     ("slurm-gres-cores", "error: gres/gpu: invalid GRES core specification (48-63,176-191) on node n1"),
     ("slurm-no-accounting", "You are not running a supported accounting_storage plugin"),
