@@ -1022,7 +1022,7 @@ CAUSES = [
     ("slurmdbd-silent", "sacct: error: slurm_persist_conn_open: failed to open persistent connection to host:h:6819"),
     (
         "pip-script-old",
-        'File "/usr/bin/pip3", line 16, in <module>\nsys.exit(main())\nTypeError: \'module\' object is not callable',
+        "File \"/usr/bin/pip3\", line 16, in <module>\nsys.exit(main())\nTypeError: 'module' object is not callable",
     ),
     ("slurmdbd-database-old", "error: mysql_query failed: 1305 FUNCTION slurm_acct_db.REGEXP_REPLACE does not exist"),
     ("slurm-gres-cores", "error: gres/gpu: invalid GRES core specification (48-63,176-191) on node n1"),
