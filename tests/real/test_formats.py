@@ -92,6 +92,16 @@ def test_skopeo_reads_layers_labels_and_environment(shop: Shop, image: Path, for
     assert {"VENDOR=kept", "COLOUR=deep `blue`"} <= set(told["Env"])
 
 
+def test_an_exported_layer_behind_a_link_is_no_base(shop: Shop, image: Path) -> None:
+    output, _ = export(shop, image, "oci-archive")
+    recipe = shop.write("more.yml", RECIPE)
+    done = shop.argosy("build", recipe, "--base", output, "-o", shop.folder / "more.sif")
+    assert done.code != 0
+    assert "/opt in it is a link" in done.err
+    done = shop.argosy("build", recipe, "--base", image, "-o", shop.folder / "more.sif")
+    assert done.code == 0, done.err
+
+
 def test_the_same_image_gives_the_same_bytes_again(shop: Shop, image: Path) -> None:
     first, second = (export(shop, image, "docker-archive", name)[0] for name in ("one.tar", "two.tar"))
     assert first.read_bytes() == second.read_bytes()

@@ -296,3 +296,28 @@ def test_a_script_after_an_update_of_a_prefix_keeps_the_bases_packages(bench: Sh
     assert "ResolutionImpossible" in done.err
     package = bench.argosy("wrap", "update", "env", "wantsnewer", PIP_FIND_LINKS=f"{bench.wheels} {wheels}")
     assert package.code == 7, package.err
+
+
+def test_a_package_gets_the_newest_version_that_fits_the_bases_torch(shop: Shop) -> None:
+    """The shop has torchvision 0.24.0 for torch 2.9.0, and the newest one is for another torch."""
+    for name, version, *needs in (
+        ("torch", "2.9.0+cpu"),
+        ("torchvision", "0.25.0", "torch==2.10.0"),
+        ("torchvision", "0.24.1", "torch>=2.9.1"),
+    ):
+        shop.make_wheel(name, version, *needs).write(shop.folder)
+    wheels = f"--find-links {shop.folder}\n"
+    first = shop.build(f"{wheels}torch\n", out="first.sif")
+    recipe = shop.write("more.txt", f"{wheels}torchvision\n")
+    words = ("build", recipe, "--base", first, "-o", shop.folder / "more.sif")
+    done = shop.argosy(*words)
+    assert done.code == 0, done.err
+    assert "torchvision 0.24.0 instead of 0.25.0, which requires torch==2.10.0" in done.out + done.err
+    assert "download.pytorch.org/whl/cpu" in done.out + done.err
+    shown = shop.run(shop.folder / "more.sif", "python", "-c", "import torchvision as v; print(v.VERSION)")
+    assert shown.out == "0.24.0\n"
+    recipe.write_text(f"{wheels}torchvision>=0.24.1\n")
+    done = shop.argosy(*words, "--force")
+    assert done.code == 7, done.err
+    assert "torchvision 0.25.0 requires torch==2.10.0" in done.err
+    assert "torchvision<0.25.0" in done.err

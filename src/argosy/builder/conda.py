@@ -181,9 +181,14 @@ def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cu
     return CondaClient(session, step, plan, condarc)
 
 
+def checks_conda(recipe: Recipe) -> bool:
+    """Return whether `refuse_without_solution` has something to check: versions of conda packages are to be chosen."""
+    return recipe.wants_conda and not recipe.conda_pins
+
+
 def refuse_without_solution(recipe: Recipe, session: Session, step: Step, *, cuda: str, archspec: str) -> None:
     """Refuse an environment that has no solution over any base; the base need not exist yet."""
-    if recipe.wants_conda and not recipe.conda_pins:
+    if checks_conda(recipe):
         _make_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
 
 

@@ -173,7 +173,8 @@ def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
 
 
 def _lock(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session, content: str) -> Lock:
-    listed = bool(base.lock and lists_all_python(base.lock))
+    # Other tools may have added packages to a converted image, outside the environment.
+    listed = bool(base.lock and not base.is_converted and lists_all_python(base.lock))
     return Lock(
         base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch, listed=listed),
         python=layer.python.version if layer.python else (base.lock.python if base.lock else ""),

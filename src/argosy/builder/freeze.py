@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 
 from argosy.builder.backends.container import find_build_container
 from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.downloads import static_uv
+from argosy.builder.python.base_python import site_folders
 from argosy.core.errors import ToolFailed
 from argosy.core.model import Image
 from argosy.core.parse import decode_json
@@ -106,7 +107,7 @@ def freeze(name: str, session: Session) -> Lock:
     reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
-        if base.lock:
+        if base.lock and not base.is_converted:
             return base.lock
         packages = [*_read_records(base.image, session, work), *_ask_rpm(base, session, work)]
     image = base.image
@@ -125,7 +126,7 @@ def freeze_whole(name: str, session: Session) -> Lock:
     reference = name if means_reference(name, session) else str(fetch_or_find_image(name, session))
     with work_folder(session.work_parent()) as work:
         base = open_base(reference, session, work)
-        if base.lock is None:
+        if base.lock is None or base.is_converted:
             return freeze(name, session)
         image = base.image
         packages = list(_read_records(image, session, work))
@@ -178,6 +179,43 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
     yield from parse_record(
         parse_rpm, find_build_container(session, base, uv, work, list_backends(session.host)).run(*RPM_QUERY).stdout
     )
+
+
+def match_lock(base: Base, tree: Path, session: Session) -> Base:
+    """Return a converted image with the packages that are in its environment, which other tools may have changed.
+
+    Parameters
+    ----------
+    tree
+        The unpacked layer of the image.
+    """
+    if base.lock is None or base.lock.has_conda:  # conda's own Python is asked for its packages
+        return base
+    locked = {package.name: package for package in base.lock.packages}
+    found = {package.name: package for site in site_folders(tree) for package in _read_dists(site)}
+    names = sorted(name for name in {*locked, *found} if _version(locked, name) != _version(found, name))
+    if not names:
+        return base
+    changes = ", ".join(f"{name} {_shown(found, name)} (locked: {_shown(locked, name)})" for name in names)
+    session.reporter.note(f"the environment of {base.reference} has changed since it was locked: {changes}")
+    packages = tuple(found[name] if name in names else locked[name] for name in sorted(found))
+    return replace(base, opened=replace(base.opened, lock=replace(base.lock, packages=packages)))
+
+
+def _read_dists(site: Path) -> Iterator[LockedPackage]:
+    """Read the packages in a ``site-packages`` folder. Links are not followed: they could lead out of the image."""
+    for folder in sorted(site.glob("*.dist-info")):
+        record = folder / "METADATA"
+        if record.is_file() and not (folder.is_symlink() or record.is_symlink()):
+            yield from parse_record(parse_dist, record.read_text(errors="replace", encoding="utf-8"))
+
+
+def _version(packages: Mapping[str, LockedPackage], name: str) -> str:
+    return canonicalize_version(packages[name].version) if name in packages else ""
+
+
+def _shown(packages: Mapping[str, LockedPackage], name: str) -> str:
+    return packages[name].version if name in packages else "none"
 
 
 def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:

@@ -19,7 +19,7 @@ from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_c
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.conda import CondaCache
-from argosy.builder.packed.make import build_options, find_wheels, pack_missing
+from argosy.builder.packed.make import build_options, discard_trees, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, PackedParts, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python, unused_replacements
 from argosy.builder.python.installer import (
@@ -37,12 +37,13 @@ from argosy.builder.python.packages import (
     refuse_compiled,
     refuse_unmet_requirements,
     resolve,
+    resolve_below,
     vendor_torch,
     write_entry_point_shims,
 )
-from argosy.builder.python.pins import Pin, hidden_notes, replaceable, vendor_builds
+from argosy.builder.python.pins import CannotHave, Pin, hidden_notes, replaceable, vendor_builds
 from argosy.builder.python.sources import set_versions
-from argosy.builder.python.torch_index import Target, refuse_torch_in_image
+from argosy.builder.python.torch_index import Target, notes_on_other_builds, refuse_torch_in_image
 from argosy.builder.python.uv_output import naming_package
 from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
@@ -119,14 +120,14 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     if job.together:
         pins = choose_and_install(installer, recipe, step)
     else:
-        pins = _resolve_beside_environment(installer, recipe, step)
-        parts = _install_wheels(job, installer, pins, step)
+        pins, parts = _choose_and_pack(job, installer, recipe, step)
     write_entry_point_shims(job.tree, python, _paths_beside(job, parts) if parts and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
     packed = f", {len(parts.found)} packed before" if parts and parts.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
-    notes = (*unused_replacements(python, recipe.replaceable), *hidden)
+    others = notes_on_other_builds(dict(python.packages), (pin.package for pin in pins))
+    notes = (*unused_replacements(python, recipe.replaceable), *hidden, *others)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
     return replace(layer, parts=parts, together=job.together)
 
@@ -146,6 +147,19 @@ def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step
         pins = resolve(installer, recipe, step)
         creating.result()
     return pins
+
+
+def _choose_and_pack(
+    job: PackageJob, installer: Installer, recipe: Recipe, step: Step
+) -> tuple[tuple[Pin, ...], PackedParts]:
+    """Choose versions and pack them; choose again if a version needs another torch than the base's."""
+    pins = _resolve_beside_environment(installer, recipe, step)
+    while True:
+        try:
+            return pins, _install_wheels(job, installer, pins, step)
+        except CannotHave as error:
+            installer, pins = resolve_below(error, installer, recipe, pins, step)
+            discard_trees(installer)
 
 
 def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> PackedParts:

@@ -11,9 +11,10 @@ from argosy.builder.backends.container import BuildContainer, find_build_contain
 from argosy.builder.base_layer import describe_base_layer, packed_layer, read_base_layer
 from argosy.builder.bases.base import Base, must_be_made, open_base, restoring_cached_layer, unpack_base_layer
 from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.conda import holds_conda, refuse_without_solution
+from argosy.builder.conda import checks_conda, holds_conda, refuse_without_solution
 from argosy.builder.downloads import static_uv
 from argosy.builder.finish import InstalledLayer
+from argosy.builder.freeze import match_lock
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.output.assemble import Partitions, choose_partitions, keep_apart, plan_known_copies
@@ -21,6 +22,7 @@ from argosy.builder.packed.make import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
+from argosy.builder.python.installer import sweeping_if_it_fails
 from argosy.builder.python.pins import excluded_notes, replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, StepTimes
@@ -118,12 +120,16 @@ def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool |
 
 def _open_base(plan: BuildPlan, clock: StepTimes, work: Path) -> Base:
     request, inputs = plan.request, plan.inputs
-    with clock.step("base", inputs.base) as step:
-        refuse_base_of_other_machine(inputs.base, plan.site)
-        if must_be_made(inputs.base, clock.session, needs=plan.needs, options=request.engine):
-            # It may take minutes; the packages are checked first.
+    refuse_base_of_other_machine(inputs.base, plan.site)
+    if checks_conda(inputs.recipe) and must_be_made(
+        inputs.base, clock.session, needs=plan.needs, options=request.engine
+    ):
+        # It may take minutes; the packages are checked first.
+        with clock.step("conda", "looking for a solution") as step:
             cuda, archspec = plan.target.cuda.value, plan.target.archspec
             refuse_without_solution(inputs.recipe, clock.session, step, cuda=cuda, archspec=archspec)
+            step.result = "there is a solution for the packages"
+    with clock.step("base", inputs.base) as step:
         open_it = open_default_base if request.default_base else open_base
         base = open_it(inputs.base, clock.session, work, needs=plan.needs, options=request.engine, step=step)
         refuse_other_base(inputs, base, request.bundle)
@@ -142,6 +148,7 @@ def _install(
         adding_torch_hints(plan.target, recipe, plan.settings),
         suggesting_site_bases(plan.site),
         restoring_cached_layer(base, session, tree),
+        sweeping_if_it_fails(session),
     ):
         layer = _install_over_base(plan, base, packed, session, work, step)
     if request.after:
@@ -158,6 +165,9 @@ def _install_over_base(
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
     recipe = plan.inputs.recipe
+    if base.is_converted:
+        unpack_base_layer(base, session, tree, from_cache=False)
+        base = match_lock(base, tree, session)
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     joined = _joined_superblock(request, base, packed)
@@ -165,7 +175,7 @@ def _install_over_base(
     extended = read_base_layer(base, packed, session, work) if packed and not together else None
     if extended:
         tree.mkdir()
-    else:
+    elif not base.is_converted:
         together = together or ("the base's layer differs from its lock" if base.lock else "")
         unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
     continued = extended or describe_base_layer(base, tree, packed)

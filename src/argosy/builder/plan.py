@@ -7,7 +7,7 @@ import msgspec
 from argosy.builder.backends.plan import list_backends
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.python.sources import add_git_access
-from argosy.builder.python.torch_index import Target, aim_torch, choose_target
+from argosy.builder.python.torch_index import Target, aim_torch, choose_target, refuse_conda_cuda, refuse_locked_torch
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import BuildContext
 from argosy.core.layout import PrefixLayout
@@ -42,6 +42,10 @@ def plan_build(context: BuildContext) -> BuildPlan:
     request, inputs = context.request, context.inputs
     lock, of_request = inputs.lock, request.prefix_layout
     target = choose_target(request.torch_backend, request.cuda, context.site, inputs.base)
+    if context.site:
+        refuse_conda_cuda(context.site, inputs.recipe)
+        if inputs.base.startswith("debian:"):  # others may contain a torch
+            refuse_locked_torch(context.site, target, inputs.recipe)
     settings = aim_torch(plan_uv_settings(context.pip, inputs.recipe), inputs.recipe, target.backend)
     return BuildPlan(
         request=request,

@@ -130,6 +130,17 @@ def read_pins(cache: Path) -> dict[str, Owner]:
     return used
 
 
+def is_pinned_by_others(cache: Path, entry: str) -> bool:
+    """Return whether another process uses a cache entry, or may use it."""
+    kind = f".{entry.replace('/', '-')}"
+    own = f"{os.uname().nodename}.{os.getpid()}{kind}"
+    try:
+        records = [each for each in (cache / USES).iterdir() if each.name.endswith(kind) and each.name != own]
+        return any(not is_abandoned(read_owner(record)[0], record) for record in records)
+    except OSError:
+        return True
+
+
 def _owner_in_name(name: str) -> Owner | None:
     """Return the owner that the name of a pin tells: on a full disk its file is empty."""
     found = re.fullmatch(r"(.+?)\.(\d+)\.(\w+)(-?)(.*)", name)

@@ -190,17 +190,38 @@ def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
 
     Other images are returned unchanged, and so is a squashfs if unsquashfs is missing.
     """
+    return read_lock_inside(opened, session) if opened.image.kind is ImageKind.SQUASHFS else opened
+
+
+def read_lock_inside(opened: OpenedImage, session: Session) -> OpenedImage:
+    """Find out whether the root file system in an image file was made by Argosy: read the lock in it with unsquashfs.
+
+    Images whose lock is known are returned unchanged, and so are all if unsquashfs is missing.
+    """
     image = opened.image
-    if image.kind is not ImageKind.SQUASHFS or image.argosy or "unsquashfs" not in session.host.programs:
+    if image.argosy or "unsquashfs" not in session.host.programs:
         return opened
     enter, lock_path = ENTER.lstrip("/"), LOCK.lstrip("/")
-    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, enter, lock_path)))
-    names = {line.removeprefix("squashfs-root/") for line in reply.stdout.splitlines()}
+    names = list_paths(image, session, enter, lock_path)
     if enter not in names:
         return opened
-    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
+    reply = session.runner.run(Command((*_unsquashfs(image), "-cat", image.path, lock_path)))
     lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
     return replace(opened, image=_with_lock(replace(image, argosy=True), lock), lock=lock)
+
+
+def list_paths(image: Image, session: Session, *paths: str) -> frozenset[str]:
+    """Return those of some paths, without the leading slash, that the root file system in an image file has.
+
+    It has a folder with all that is below it, and for a link on the way to a path the link itself.
+    """
+    reply = session.runner.run(Command((*_unsquashfs(image), "-l", image.path, *paths)))
+    return frozenset(line.removeprefix("squashfs-root/") for line in reply.stdout.splitlines())
+
+
+def _unsquashfs(image: Image) -> tuple[str, ...]:
+    where = ("-o", str(image.base_offset)) if image.base_offset else ()
+    return ("unsquashfs", "-no-progress", *where)
 
 
 def refuse_layer(opened: OpenedImage, session: Session) -> None:

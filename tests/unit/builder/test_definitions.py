@@ -416,7 +416,8 @@ def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
     assert built.argv[-3:] == ("-f", str(tmp_path / "Dockerfile"), str(tmp_path))
     assert str(saved).startswith(second)
     assert "a" * 64 in str(saved)
-    assert built.env == {"STORAGE_DRIVER": "vfs"}
+    assert built.env
+    assert built.env.keys() - {"TMPDIR"} == {"STORAGE_DRIVER"}
     assert first.split(maxsplit=1)[0] in made.how
 
 
@@ -444,12 +445,35 @@ def test_a_registry_without_tls_needs_the_user_s_permission_for_all_bases(
     assert "--no-https" in runner.seen[0].argv
 
 
+@pytest.mark.parametrize(
+    ("engine", "step", "own"),
+    [
+        ("buildah", "RUN true", True),
+        ("podman", "RUN true", True),
+        ("docker", "RUN true", False),
+        ("buildah", "RUN --mount=type=cache,target=/root/.cache true", False),
+    ],
+)
+def test_copies_of_images_that_an_ended_engine_leaves_are_in_the_work_folder(
+    tmp_path: Path, engine: str, step: str, *, own: bool
+) -> None:
+    session, runner = machine(tmp_path, engine, XDG_RUNTIME_DIR="/run/user/1")
+    path = tmp_path / "Dockerfile"
+    path.write_text(f"FROM scratch\n{step}\n")
+    (tmp_path / "image-id").write_text("sha256:abc")
+    run_dockerfile(path, EngineOptions(), session, tmp_path)
+    first, *_, last = (command for command in runner.seen if command.argv[0] == engine)
+    folder = str(tmp_path / "engine")
+    assert ((first.env or {}).get("TMPDIR") == folder) is own
+    assert ((last.env or {}).get("TMPDIR") == folder) is (engine != "docker")
+
+
 def test_the_user_may_choose_the_format_in_which_buildah_builds(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     session, runner = machine(tmp_path, "buildah", BUILDAH_FORMAT="oci")
     run_dockerfile(tmp_path, EngineOptions(), session, tmp_path)
     assert "--format" not in runner.seen[0].argv
-    assert runner.seen[0].env == {"BUILDAH_FORMAT": "oci"}
+    assert (runner.seen[0].env or {})["BUILDAH_FORMAT"] == "oci"
 
 
 def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
@@ -525,6 +549,28 @@ def test_an_image_without_a_registry_and_a_stage_in_another_case_have_hints(
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
     for hint in hints:
         assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        (
+            "Could not fetch URL https://pypi.org/simple/six/: [SSL: CERTIFICATE_VERIFY_FAILED] certificate",
+            "argosy build Dockerfile requirements.txt",
+        ),
+        (
+            "initializing source docker://ghcr.io/ada/tools:1: pinging container registry ghcr.io: no such host",
+            "skopeo copy docker://ghcr.io/ada/tools:1 oci-archive:base.tar",
+        ),
+    ],
+)
+def test_a_dockerfile_that_the_network_stops_has_another_way(tmp_path: Path, said: str, hint: str) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, _ = machine(tmp_path, "buildah")
+    runner = FakeRunner([(("buildah", "build"), Reply(125, "", said))])
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

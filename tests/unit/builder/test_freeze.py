@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from argosy.builder.freeze import FileChange, compare_trees, render_files, render_requirements
+from argosy.builder.bases.base import Base
+from argosy.builder.freeze import FileChange, compare_trees, match_lock, render_files, render_requirements
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.core.session import PlainReporter
+from argosy.images.open import OpenedImage
 from argosy.images.sif.write import FileSlice
-from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
+from tests.unit.machines import make_host, make_session
 
 DIGEST = f"sha256:{'0' * 64}"
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
@@ -75,3 +82,27 @@ def test_requirements_of_an_image_name_the_origin_of_packages_that_no_index_has(
         "six==1.17.0\n"
         "wheel-of-url @ https://x.example/w-1.0-py3-none-any.whl\n"
     )
+
+
+def test_a_lock_is_corrected_by_the_packages_of_an_environment_that_other_tools_changed(tmp_path: Path) -> None:
+    names = (("kept", "1.0"), ("newer", "1.0"), ("gone", "1.0"))
+    packages = tuple(LockedPackage(name, version, ("a" * 64,)) for name, version in names)
+    lock = Lock(LockedBase("base.sif", DIGEST, 1, "amd64"), Tools("0.1.0"), 1, DIGEST, packages=packages)
+    base = Base("base.tar", OpenedImage(Image("base.sif", ImageKind.SIF, "", "amd64"), lock), lambda: DIGEST)
+    assert base.is_converted
+    for name, version in (("Kept", "1"), ("newer", "2.0"), ("added", "0.3")):
+        info = tmp_path / SITE / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText\n")
+    (tmp_path / SITE / "linked-1.0.dist-info").symlink_to(tmp_path / SITE / "newer-2.0.dist-info")
+    notes = io.StringIO()
+    session = replace(make_session(tmp_path, make_host()), reporter=PlainReporter(notes))
+    found = match_lock(base, tmp_path, session).lock
+    assert found
+    assert found.packages == (LockedPackage("added", "0.3"), packages[0], LockedPackage("newer", "2.0"))
+    assert (
+        notes.getvalue().strip().endswith("added 0.3 (locked: none), gone none (locked: 1.0), newer 2.0 (locked: 1.0)")
+    )
+    conda = replace(lock, packages=(LockedPackage("pytorch", "2.8.0", kind=PackageKind.CONDA),))
+    other = replace(base, opened=replace(base.opened, lock=conda))
+    assert match_lock(other, tmp_path, session) is other

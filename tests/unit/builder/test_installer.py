@@ -6,12 +6,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from argosy.builder.python.base_python import BasePython
-from argosy.builder.python.installer import Installer, separate_builds
+from argosy.builder.python.installer import Installer, separate_builds, sweeping_if_it_fails
 from argosy.builder.python.pins import Pin
+from argosy.core.errors import Stopped
+from argosy.core.locks import owner_of, write_owner
+from argosy.core.records import replace
 from argosy.core.store import remove_path
 from argosy.recipes.lock import LockedPackage
 from argosy.recipes.uv_options import UvSettings
+from tests.unit.machines import make_session
 
 if TYPE_CHECKING:
     from argosy.builder.backends.container import BuildContainer
@@ -82,3 +88,23 @@ def test_packages_that_are_built_last_need_no_vendors_build_that_uv_does_not_see
     assert (second.unseen, second.fresh, second.python.executable) == (("torch",), True, "/opt/argosy/env/bin/python")
     assert second.python.packages == (*python.packages, ("triton", "3.5.0+git1"))
     assert installer.after(pins).unseen == ()
+
+
+def test_what_ended_builds_were_downloading_is_removed_unless_another_build_runs(tmp_path: Path) -> None:
+    """uv downloads and unpacks in folders of random names, so only the absence of others tells that they are unused."""
+    cache = tmp_path / "uv"
+    folder = use(cache, "sha256:1")
+    there = [folder / ".tmpNew", folder / "builds-v0/.tmpNew", cache / ".tmpNew"]
+    for path in there:
+        path.mkdir(parents=True)
+    uses = tmp_path / "uses"
+    uses.mkdir()
+    other = uses / f"{os.uname().nodename}.{os.getppid()}.uv"
+    write_owner(other, owner_of(os.getppid(), "uv"))
+    write_owner(uses / f"{os.uname().nodename}.{os.getpid()}.uv", owner_of(os.getpid(), "uv"))
+    use(cache, "sha256:2")
+    assert all(path.is_dir() for path in there)
+    write_owner(other, replace(owner_of(os.getppid(), "uv"), started="0"))
+    with pytest.raises(Stopped), sweeping_if_it_fails(make_session(tmp_path)):
+        raise Stopped(15)
+    assert not any(path.exists() for path in there)

@@ -13,6 +13,9 @@ from argosy.builder.python.torch_index import (
     choose_cuda,
     choose_target,
     explain_target,
+    notes_on_other_builds,
+    refuse_conda_cuda,
+    refuse_locked_torch,
     refuse_torch_build,
     torch_index_of,
 )
@@ -229,3 +232,72 @@ def test_condas_torch_wants_the_cuda_of_the_driver() -> None:
         refuse_torch_build(CPU, NVIDIA, Recipe(conda=(spec,)))
     assert "environment.yml:5" in error.value.evidence
     assert "--cuda 12.8" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("torch", "vision", "count"),
+    [
+        ("2.13.0+cpu", "0.28.0", 1),
+        ("2.13.0+cpu", "0.28.0+cpu", 0),
+        ("2.13.0+cu130", "0.28.0", 0),
+        ("2.13.0+cu130", "0.28.0+cu128", 1),
+        ("2.9.0+rocm6.4", "0.24.0", 1),
+        ("2.9.0a0+145a3a7bda.nv25.10", "0.24.0", 0),
+    ],
+)
+def test_a_package_of_pytorch_in_another_build_than_the_bases_torch_is_noted(
+    torch: str, vision: str, count: int
+) -> None:
+    new = (LockedPackage("torchvision", vision), LockedPackage("numpy", "2.0.0"))
+    notes = notes_on_other_builds({"torch": torch}, new)
+    assert [f"torchvision {vision}" in note for note in notes] == [True] * count
+    assert all(f"https://download.pytorch.org/whl/{torch.partition('+')[2]}" in note for note in notes)
+
+
+def locked(*pins: str, requested: str = "torch", hashed: bool = True) -> Recipe:
+    def line(text: str, file: str, hashes: tuple[str, ...] = ()) -> PipLine:
+        return PipLine(text, text.split("==", maxsplit=1)[0], PipKind.INDEX, Where(file, 1), spec=text, hashes=hashes)
+
+    lines = tuple(line(pin, "uv.lock", ("sha256:0",) if hashed else ()) for pin in pins)
+    return Recipe(pip=(line(requested, "pyproject.toml"),), constraints=lines)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        locked("torch==2.8.0", "nvidia-cudnn-cu12==9.10.2.21"),
+        locked("torch==2.8.0+cu128"),
+        locked("torch==2.8.0+cu128", hashed=False),
+        locked("torch==2.8.0", "nvidia-nccl-cu12==2.27.3", requested="lightning"),
+    ],
+)
+def test_a_locked_torch_for_cuda_is_refused_at_a_site_with_other_gpus_before_the_download(recipe: Recipe) -> None:
+    with pytest.raises(CheckFailed, match="locked torch is for NVIDIA") as caught:
+        refuse_locked_torch(AMD, choose_target("", "", AMD), recipe)
+    assert "uv.lock:1: torch==2.8.0" in caught.value.evidence
+    refuse_locked_torch(AMD, choose_target("rocm6.4", "", AMD), recipe)
+    nvidia = Site(name="there", node=Node(gpus=4, gpu_vendor="nvidia"))
+    refuse_locked_torch(nvidia, choose_target("", "", nvidia), recipe)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        locked("torch==2.8.0"),
+        locked("torch==2.8.0+rocm6.4"),
+        locked("torch==2.8.0", "torch==2.8.0+rocm6.4", "nvidia-cudnn-cu12==9.10.2.21"),
+        locked("torch==2.8.0", "nvidia-cudnn-cu12==9.10.2.21", requested="numpy"),
+        locked("torch==2.8.0", "nvidia-cudnn-cu12==9.10.2.21", hashed=False),
+    ],
+)
+def test_a_locked_torch_that_may_fit_other_gpus_is_not_refused(recipe: Recipe) -> None:
+    refuse_locked_torch(AMD, choose_target("", "", AMD), recipe)
+
+
+def test_a_conda_pytorch_for_cuda_is_refused_at_a_site_with_other_gpus() -> None:
+    recipe = Recipe(conda=(CondaSpec("pytorch-cuda", "=11.7", "", "", Where("environment.yml", 5)),))
+    with pytest.raises(CheckFailed, match="selects a PyTorch for NVIDIA's GPUs") as caught:
+        refuse_conda_cuda(AMD, recipe)
+    assert caught.value.evidence == "environment.yml:5: pytorch-cuda=11.7"
+    refuse_conda_cuda(Site(name="there", node=Node(gpus=4, gpu_vendor="nvidia")), recipe)
+    refuse_conda_cuda(Site(name="cpus", node=Node(cores=4)), recipe)

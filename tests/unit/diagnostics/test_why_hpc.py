@@ -461,3 +461,14 @@ def test_an_mpi4py_that_finds_no_mpi_library_has_one_cause() -> None:
     (error,) = find_errors(log, SIGNATURES)
     assert (error.name, error.line) == ("mpi4py-without-mpi", 4)
     assert find_errors("./solver: libmpi.so.12: cannot open shared object file\n", SIGNATURES)[0].name == "mpi-abi"
+
+
+def test_the_list_of_possible_values_does_not_show_that_openfoam_went_on() -> None:
+    values = [f"method{letter}" for letter in "abcdefghijk"]
+    log = (
+        "[48] --> FOAM FATAL IO ERROR: (openfoam-2306)\n[48] Unknown decompositionMethod type pscotch\n\n"
+        "Valid decompositionMethod types :\n\n11\n(\n" + "\n".join(values) + "\n)\n\n\n"
+        "file: /case/system/decomposeParDict.decomposer at line 19 to 23.\n"
+    )
+    error = find_errors(log, SIGNATURES)[0]
+    assert (error.name, error.level) == ("foam-dictionary", "cause")

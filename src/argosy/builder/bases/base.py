@@ -14,7 +14,7 @@ from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
+from argosy.core.layout import APPTAINER_ENV, ENTER, ENV_PREFIX, LOCK, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
@@ -24,7 +24,15 @@ from argosy.images.find import find_local, means_reference, refuse_dangling, sug
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
-from argosy.images.open import OpenedImage, layer_key, open_image, refuse_other_arch
+from argosy.images.open import (
+    LOCK_NAME,
+    OpenedImage,
+    layer_key,
+    list_paths,
+    open_image,
+    read_lock_inside,
+    refuse_other_arch,
+)
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.convert import pack_root_tar, refuse_other_tar
 from argosy.images.registry.fetch import fetch_image
@@ -74,6 +82,10 @@ LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE_S
 """Paths of Argosy's layer in a flat image that does not describe its base."""
 ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "conda-meta"))
 """Folders of the environment, which the build writes to."""
+ENVIRONMENT_FILES = frozenset(f"{ENV_PREFIX}/{name}".lstrip("/") for name in ("pyvenv.cfg", "conda-meta/history"))
+"""Files that an environment of Argosy has: a venv, or that of conda."""
+LINKED = frozenset(f"{opt}{ENTER.removeprefix('/opt')}" for opt in ("usr/opt", "var/opt"))
+"""Paths of ``enter`` in a root file system whose ``/opt`` is a link."""
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -99,6 +111,14 @@ class Base(msgspec.Struct, frozen=True):
     def lock(self) -> Lock | None:
         """The lock of an Argosy image, or None."""
         return self.opened.lock
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether it is an Argosy image that came back from another format, such as an OCI archive.
+
+        Its lock is then a file of its only squashfs, and other tools may have changed other files there.
+        """
+        return self.lock is not None and not (self.opened.sif and self.opened.sif.part_named(LOCK_NAME))
 
     @property
     def digest(self) -> str:
@@ -247,7 +267,7 @@ def _make_base(reference: str, opened: OpenedImage, session: Session, added: tup
         arch = go_arch(session.host.target)
         opened = replace(opened, image=replace(opened.image, arch=arch))
     _refuse_other_target(opened.image, session)
-    return Base(reference, opened, digest_ahead(opened.image, session), added)
+    return Base(reference, read_lock_inside(opened, session), digest_ahead(opened.image, session), added)
 
 
 def _refuse_other_target(image: Image, session: Session) -> None:
@@ -276,6 +296,7 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
     """
     image = base.image
     if not base.lock:
+        _refuse_unknown_environment(base, session)
         tree.mkdir()
         return
     if from_cache and take_layer(session, layer_key(base.lock), tree):
@@ -288,6 +309,23 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
     else:
         unpack_source(session, layer, tree, "-no-xattrs", doing=doing)
     refuse_links(tree, base.reference)
+
+
+def _refuse_unknown_environment(base: Base, session: Session) -> None:
+    """Refuse a base with an environment of Argosy whose packages are unknown: new ones would be mixed with them."""
+    found = list_paths(base.image, session, *ENVIRONMENT_FILES, *LINKED)
+    if LINKED & found:
+        raise ImageError(
+            f"cannot build over {base.reference}: /opt in it is a link, behind which a layer of Argosy is",
+            evidence=f"it has /{min(LINKED & found)}",
+            hint="build over the SIF file that it was exported from, which has the layer apart",
+        )
+    if ENVIRONMENT_FILES & found:
+        raise ImageError(
+            f"cannot build over {base.reference}: it has an environment of Argosy without the list of its packages",
+            evidence=f"it has {ENV_PREFIX}, but not {LOCK}",
+            hint=f"copy all of {ROOT} into the base, not only a part of it; or build over another base",
+        )
 
 
 def refuse_links(tree: Path, reference: str) -> None:

@@ -65,6 +65,15 @@ SHORT_NAME = re.compile(r'short-name (?:"(?P<name>[^"]+)" did not resolve|resolu
 UNUSED_ARGUMENTS = re.compile(r"(?i)one or more build.args(?: \[([^\]]+)\])? were not consumed(?:: \[([^\]]+)\])?")
 """Warning of buildah, podman and docker about misspelt build arguments."""
 
+KEEPS_CACHE = re.compile(r"--mount=\S*type=cache")
+"""Steps with a cache, which buildah keeps in its temporary folder from build to build."""
+
+NOT_TRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED")
+PIP_CERTIFICATE = (
+    "steps of a Dockerfile do not get the certificates of this machine; Argosy's own installation does: remove the "
+    "step, and list the packages in a file: argosy build {} requirements.txt"
+)
+
 NO_BUILDX = "the buildx component is missing"
 BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
 
@@ -141,7 +150,9 @@ def run_dockerfile(
     # By default, buildah and docker keep the container of a failed instruction.
     argv = (engine, "build", "--force-rm", *own, *cache, *arguments, "--iidfile", str(id_file))
     argv = (*argv, "-f", str(file), str(context))
-    command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
+    keeps = KEEPS_CACHE.search(file.read_text(encoding="utf-8", errors="replace"))
+    temporary = {} if keeps else _temporary(engine, work, session)
+    command = Command(argv, cwd=session.host.cwd, env=_outside(session) | temporary, joined=True)
     try:
         output = _run(
             command,
@@ -153,7 +164,9 @@ def run_dockerfile(
     except ToolFailed as error:
         if NO_BUILDX in error.evidence:
             error.hint = BUILDX_HINT
-        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), explain_pull(error.evidence))
+        certificate = PIP_CERTIFICATE.format(file.name) if NOT_TRUSTED.search(error.evidence) else ""
+        pulled = explain_pull(error.evidence, use="FROM oci-archive:PATH/base.tar")
+        hints = (daemon_hint(error.evidence), _hint_for_short_name(error.evidence, file), certificate, pulled)
         error.hint = next(filter(None, hints), error.hint)
         raise
     if unused := UNUSED_ARGUMENTS.search(output):
@@ -281,7 +294,7 @@ def _save(engine: str, image: str, session: Session, work: Path) -> Path:
         # With containerd's image store, docker does not accept the digits without sha256:.
         "docker": ("docker", "save", "-o", str(out), f"sha256:{image}"),
     }
-    command = Command(rows[engine], env=_outside(session))
+    command = Command(rows[engine], env=_outside(session) | _temporary(engine, work, session))
     run_checked(
         session.runner, command, doing=f"exporting {image[:64]} from {engine}'s store", hint=f"see '{engine} images'"
     )
@@ -316,6 +329,18 @@ def _outside(session: Session) -> dict[str, str]:
     """Return the environment of the engine, without variables that affect the build."""
     binds = ("APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINERENV_", "SINGULARITYENV_", "LD_LIBRARY_PATH", "LD_PRELOAD")
     return {name: value for name, value in session.host.environment.items() if not name.startswith(binds)}
+
+
+def _temporary(engine: str, work: Path, session: Session) -> dict[str, str]:
+    """Return the variable for a temporary folder of buildah or podman, which leave copies of images when they end.
+
+    Without root and without XDG_RUNTIME_DIR, they derive the folder of their store's state from the same variable.
+    """
+    if engine == "docker" or (session.host.person.uid != 0 and not session.host.environment.get("XDG_RUNTIME_DIR")):
+        return {}
+    folder = work / "engine"
+    folder.mkdir(exist_ok=True)
+    return {"TMPDIR": str(folder)}
 
 
 def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> str:

@@ -45,7 +45,7 @@ from argosy.core.layout import ROOT
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
-from argosy.core.store import link_or_copy
+from argosy.core.store import link_or_copy, remove_path
 from argosy.core.worker_threads import WorkerThreads
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, normalise_tree
@@ -155,6 +155,12 @@ def pack_missing(
             check(batch, pins)
             packer.add(pins, split_tree(batch, pins, trees, step, exact=exact))
         return replace(wheels, missing=(), made=tuple(packer.results()), trees=(trees,))
+
+
+def discard_trees(installer: Installer) -> None:
+    """Remove what `pack_missing` left, so that it can run again with other pins."""
+    for folder in (installer.work / TREES, installer.work / PARTS, *installer.work.glob("batch-*")):
+        remove_path(folder)
 
 
 def _batches(pins: tuple[Pin, ...]) -> Iterator[tuple[Pin, ...]]:

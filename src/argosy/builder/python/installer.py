@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,14 +14,15 @@ from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.pins import Pin, vendor_builds
 from argosy.builder.python.sources import bring_in, set_versions, write_git_home
 from argosy.builder.python.uv_output import NO_SOLUTION, explain_uv
+from argosy.core.cache import is_pinned_by_others, pin_entry
 from argosy.core.layout import ROOT
-from argosy.core.locks import is_older
+from argosy.core.locks import deferred_signals, is_older
 from argosy.core.model import Bind
 from argosy.core.os_errors import discard
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.render import DAY
-from argosy.core.session import Step
+from argosy.core.session import Session, Step
 from argosy.core.shared_folders import is_shared
 from argosy.core.store import is_foreign, make_folder, remove_path
 from argosy.recipes.uv_options import UvSettings
@@ -31,8 +32,14 @@ SHARED_INSIDE = "/.argosy/shared"
 BUILT_WHEELS = "wheels"
 """Folder of built wheels in the installer's work folder."""
 
+UV = "uv"
+"""Folder of Argosy's cache for uv's cache, and the name of its pins."""
+
 BY_BASE = "by-base"
 """Folder of uv's cache for packages that were built from source, in a folder for each base."""
+
+TEMPORARY = (".tmp*", f"{BY_BASE}/*/.tmp*", f"{BY_BASE}/*/builds-v*/.tmp*")
+"""uv's temporary folders in its cache."""
 
 OF_BUILDS = ("sdists-", "builds-")
 """Beginnings of the names of uv's folders for sources and what was built from them."""
@@ -80,6 +87,10 @@ class Installer(msgspec.Struct, frozen=True):
     """Returns the pins to install for the chosen pins; None to install the chosen ones."""
     unseen: tuple[str, ...] = ()
     """A vendor's builds in the base that uv does not see: in a virtual environment, it sees only its own packages."""
+    compared: tuple[str, ...] = ()
+    """A vendor's builds in the base that uv compares with requirements, instead of accepting them for all."""
+    wheels_only: tuple[str, ...] = ()
+    """Packages of which uv must not choose a version without a wheel, which it would build."""
     shared: Path | None = None
     """Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
     the cache, if nothing changes them later.  None to copy them."""
@@ -87,7 +98,8 @@ class Installer(msgspec.Struct, frozen=True):
     @property
     def choosing(self) -> tuple[str, ...]:
         """The options for choosing versions, without the check of hashes, which are known only afterwards."""
-        return tuple(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES)
+        wheels = (argument for name in self.wheels_only for argument in ("--only-binary", name))
+        return (*(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES), *wheels)
 
     @property
     def installing(self) -> tuple[str, ...]:
@@ -221,7 +233,7 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     facts = "\n".join((base, *settings.arguments, *settings.own, *set_versions(settings), *environment))
     name = f"{BY_BASE}/{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     make_folder(cache / name)
-    _sweep_build_environments(cache)
+    _sweep_temporary(cache)
     for link in (*cache.glob("*-v*"), *(cache / name).glob("*-v*")):
         if not link.exists():  # the folder was removed
             discard(link)
@@ -233,13 +245,28 @@ def separate_builds(cache: Path, base: str, settings: UvSettings, environment: I
     return name
 
 
-def _sweep_build_environments(cache: Path) -> None:
-    """Remove the environments of builds from source that uv left when it was ended; with torch, they have gigabytes.
+@contextlib.contextmanager
+def sweeping_if_it_fails(session: Session) -> Iterator[None]:
+    """Remove what uv left in its cache if the block is interrupted."""
+    pin_entry(session.paths.cache, UV, waiting=session.waiting)
+    try:
+        yield
+    except BaseException:
+        with deferred_signals():
+            _sweep_temporary(session.paths.cache / UV)
+        raise
 
-    Their names do not tell which process uses them, and it may run on another machine, so only old ones are removed.
+
+def _sweep_temporary(cache: Path) -> None:
+    """Remove what uv left when it was ended: downloads, and environments of builds; with torch, they have gigabytes.
+
+    Their names do not tell which process uses them. If no other build uses the cache, nothing does; the folders are
+    listed first, because a build that begins meanwhile makes new ones. Otherwise, only old ones are removed.
     """
-    for folder in cache.glob(f"{BY_BASE}/*/builds-v*/.tmp*"):
-        if is_older(folder, DAY) and not is_foreign(folder):
+    found = [folder for pattern in TEMPORARY for folder in cache.glob(pattern)]
+    unused = bool(found) and not is_pinned_by_others(cache.parent, UV)
+    for folder in found:
+        if (unused or is_older(folder, DAY)) and not is_foreign(folder):
             with contextlib.suppress(OSError):  # another build may remove it, too
                 remove_path(folder)
 

@@ -24,11 +24,13 @@ from argosy.builder.python.base_python import BasePython, site_folders, write_se
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer
 from argosy.builder.python.installer import BUILT_WHEELS, REQUIRE_HASHES, Installer
 from argosy.builder.python.pins import (
+    CannotHave,
     Pin,
     Row,
     SourcedRequirement,
     asked_demands,
     asked_hashes,
+    can_compare,
     found_hashes,
     is_pin,
     parse_pin,
@@ -148,7 +150,8 @@ def _choosing_command(installer: Installer, recipe: Recipe, more: str) -> tuple[
 def _render_builds(installer: Installer) -> str:
     """Render the overrides for a vendor's builds: their versions, or no requirement at all if uv does not see them."""
     builds = vendor_builds(installer.python.packages)
-    seen = {name: version for name, version in builds.items() if name not in installer.unseen}
+    other = {*installer.unseen, *installer.compared}
+    seen = {name: version for name, version in builds.items() if name not in other}
     return render_pins(seen) + "".join(f"{name}; sys_platform == 'none'\n" for name in installer.unseen)
 
 
@@ -189,6 +192,41 @@ def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mappin
     )
     versions = {name: row.get("version", "") for name, row in wanted.items()}
     return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if is_pin(line))
+
+
+def resolve_below(
+    error: CannotHave, installer: Installer, recipe: Recipe, pins: Iterable[Pin], step: Step
+) -> tuple[Installer, tuple[Pin, ...]]:
+    """Choose versions again after a chosen package required another build than the base's.
+
+    Only the version of that package is chosen by this build, and only among its wheels: an old version without a
+    requirement would be built from source.
+
+    Returns
+    -------
+    The installer that chose them, and the pins.
+
+    Raises
+    ------
+    CannotHave
+        The same error, if no version of the package fits, or if uv cannot compare the build.
+    """
+    base, refused = canonicalize_name(error.wanted.name), canonicalize_name(error.by.partition(" ")[0])
+    build = vendor_builds(installer.python.packages).get(base, "")
+    chosen = {pin.package.name: pin.package for pin in pins if pin.package.source is SourceKind.INDEX}
+    if recipe.exact or refused not in chosen or refused in installer.wheels_only or not can_compare(build):
+        raise error
+    wheels_only = (*installer.wheels_only, refused)
+    other = replace(installer, compared=(*installer.compared, base), wheels_only=wheels_only)
+    try:
+        found = resolve(other, recipe, step)
+    except CheckFailed:
+        raise error from None
+    now = next((pin.package.version for pin in found if pin.package.name == refused), "")
+    instead = f"{refused} {now} instead of {chosen[refused].version}" if now else f"no {error.by}"
+    note = f"{instead}, which requires {error.wanted}: the base has {base} {build}"
+    installer.build_container.session.reporter.note(note)
+    return other, found
 
 
 def create_environment(installer: Installer) -> None:

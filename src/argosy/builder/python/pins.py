@@ -162,6 +162,10 @@ VENDORS = re.compile(r"\+|(a|b|rc|dev)\d")
 """Marks of a vendor's build: a local version, or a pre-release."""
 
 
+PACKAGE = re.compile(r"([^\s:]+) (\d\S*)")
+"""A package with its version, as `SourcedRequirement` has it."""
+
+
 class CannotHave(CheckFailed):
     """Report a requirement that the base's own package does not satisfy.
 
@@ -169,11 +173,13 @@ class CannotHave(CheckFailed):
     ----------
     wanted
         The requirement.
+    by
+        Its origin: ``file:line``, or a package with its version.
     """
 
-    def __init__(self, wanted: Requirement, what: str, *, evidence: str = "", hint: str = "") -> None:
+    def __init__(self, wanted: Requirement, what: str, *, by: str = "", evidence: str = "", hint: str = "") -> None:
         super().__init__(what, evidence=evidence, hint=hint)
-        self.wanted = wanted
+        self.wanted, self.by = wanted, by
 
 
 class SourcedRequirement(msgspec.Struct, frozen=True):
@@ -188,6 +194,14 @@ def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: version for name, version in packages if VENDORS.search(version)}
 
 
+def can_compare(version: str) -> bool:
+    """Return whether the resolver can check requirements against a build: it orders pre-releases before releases."""
+    try:
+        return not Version(version).is_prerelease
+    except InvalidVersion:
+        return False
+
+
 def refuse_unmet_demands(demands: Iterable[SourcedRequirement], builds: Mapping[str, str], python: str) -> None:
     """Refuse the first requirement that a vendor's build does not satisfy."""
     if not builds:
@@ -199,11 +213,15 @@ def refuse_unmet_demands(demands: Iterable[SourcedRequirement], builds: Mapping[
         if name not in builds or (wanted.marker and not wanted.marker.evaluate(inside)):
             continue
         if not meets(builds[name], wanted):
+            package = PACKAGE.fullmatch(demand.by)
+            older = f", for example '{package[1]}<{package[2]}'" if package else ""
             raise CannotHave(
                 wanted,
                 f"cannot install {wanted}: the base has its own {name}, which is not replaced",
+                by=demand.by,
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
-                hint=f"change the version, use a base with another {name}, or hide the base's: --allow-replace {name}",
+                hint=f"change the version{older}, use a base with another {name}, or hide the base's: "
+                f"--allow-replace {name}",
             )
 
 

@@ -243,6 +243,68 @@ def explain_machines(target: Target) -> Iterator[str]:
         yield f"processors of type {target.archspec}, according to the site's profile"
 
 
+def notes_on_other_builds(base: Mapping[str, str], new: Iterable[LockedPackage]) -> tuple[str, ...]:
+    """Describe new packages of PyTorch that were built for another platform than the base's torch.
+
+    PyPI's wheels have no mark. They are for CUDA, so they do not load with a torch for the CPU or for ROCm.
+    """
+    of_base = BUILD.search(base.get("torch", ""))
+    if of_base is None:
+        return ()
+    builds = ((package, BUILD.search(package.version)) for package in new if package.name in FAMILY - {"torch"})
+    differ = [p for p, build in builds if (build[1] != of_base[1] if build else not of_base[1].startswith("cu"))]
+    return tuple(
+        f"{package.name} {package.version} may not load with the base's torch {base['torch']}: it is another build; "
+        f"for {of_base[1]}, add --extra-index-url {INDEX}{of_base[1]} to the requirements"
+        for package in differ
+    )
+
+
+WANT_TORCH = FAMILY | {"lightning", "pytorch-lightning", "accelerate", "timm"}
+"""Packages that always need torch."""
+
+OF_NVIDIA = re.compile(r"nvidia-[\w-]+-cu\d+|nvidia-cuda-runtime")
+"""Packages that only a torch for CUDA needs."""
+
+
+def refuse_locked_torch(site: Site, target: Target, recipe: Recipe) -> None:
+    """Refuse a locked torch for CUDA at a site with other GPUs, before gigabytes are downloaded.
+
+    Only a base without torch counts, which the caller knows. A lock may contain packages that are not installed, so
+    torch counts only if a requested package needs it.
+    """
+    vendor = site.node.gpu_vendor
+    asked = target.backend is not None and target.backend.source == "option"
+    if vendor not in BACKENDS or vendor == "nvidia" or asked or recipe.wants_conda:
+        return
+    lines = (*recipe.pip, *recipe.constraints, *recipe.overrides)
+    locked = [
+        line for line in lines if line.name == "torch" and (recipe.exact or line.hashes or BUILD.search(line.spec))
+    ]
+    of_nvidia = next((line for line in lines if OF_NVIDIA.fullmatch(line.name)), None)
+    if not locked or WANT_TORCH.isdisjoint(line.name for line in recipe.pip):
+        return
+    if any(found[1][:2] != "cu" if (found := BUILD.search(line.spec)) else of_nvidia is None for line in locked):
+        return
+    needs = f"\n{of_nvidia.where}: {of_nvidia.text}" if of_nvidia else ""
+    raise CheckFailed(
+        f"the locked torch is for NVIDIA's GPUs, and {site.name} has GPUs of {vendor}",
+        evidence=f"{locked[0].where}: {locked[0].text}{needs}",
+        hint=f"lock torch again from {index_of(site)}, or use a base with torch and leave torch out of the lock",
+    )
+
+
+def refuse_conda_cuda(site: Site, recipe: Recipe) -> None:
+    """Refuse the conda package that selects a CUDA version of PyTorch at a site with other GPUs."""
+    for spec in recipe.conda:
+        if spec.name == "pytorch-cuda" and site.node.gpu_vendor in BACKENDS.keys() - {"nvidia"}:
+            raise CheckFailed(
+                f"{spec.name} selects a PyTorch for NVIDIA's GPUs, and {site.name} has GPUs of {site.node.gpu_vendor}",
+                evidence=f"{spec.where}: {spec.name}{spec.version}",
+                hint=f"under pip:, request torch with --extra-index-url {index_of(site)}, or use a base with torch",
+            )
+
+
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 

@@ -160,6 +160,8 @@ def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
     return next((at for at in range(end - 1, -1, -1) if not SILENT.match(lines[at].text)), None)
 
 
+FOAM_LIST = re.compile(r"(?:\[\d+\] )?Valid [\w ]{3,60} :$")
+"""The line before a list of possible values, which OpenFOAM writes between brackets, one to a line."""
 START_FILE = re.compile(r"\S*/\.(?:bash\w*|profile|zshrc|cshrc|login): line \d+: |\./configure: line \d+: ")
 """An error in a start file of the user's shell, or in one of configure's tests: the job continues after it."""
 PROFILE = re.compile(r"\s*\d+(?:/\d+)?(?: +\d+\.\d{3}){4} \S")
@@ -169,14 +171,15 @@ PROFILE = re.compile(r"\s*\d+(?:/\d+)?(?: +\d+\.\d{3}){4} \S")
 def hide_reports(lines: Sequence[str]) -> list[str]:
     """Return the lines without LSF's reports of jobs, which repeat the script, errors in start files, and profiles.
 
-    How the job ended stays.
+    How the job ended stays. OpenFOAM's lists of possible values, which follow an error, are hidden, too.
     """
-    shown, inside = [], False
+    shown, inside, in_list = [], False, False
     for line in lines:
         inside = inside or line.startswith(LSF_REPORT[0])
-        is_hidden = START_FILE.match(line) or PROFILE.match(line) or (inside and not LSF_END.match(line))
+        is_hidden = START_FILE.match(line) or PROFILE.match(line) or (inside and not LSF_END.match(line)) or in_list
         shown.append("" if is_hidden else line)
         inside = inside and not line.startswith(LSF_REPORT[1])
+        in_list = bool(FOAM_LIST.match(line)) or (in_list and not line.startswith(")"))
     return shown
 
 

@@ -347,8 +347,14 @@ def _describe_fault(fault: RegistryFault, registry: str, image: str, name: str) 
     return texts.get(fault, ("", ""))
 
 
-def explain_pull(message: str) -> str:
-    """Explain from an engine's output why it could not fetch the base of a build file; empty if it could."""
+def explain_pull(message: str, *, use: str = "") -> str:
+    """Explain from an engine's output why it could not fetch the base of a build file; empty if it could.
+
+    Parameters
+    ----------
+    use
+        How the build file refers to an archive of the image, which the hint for a missing network suggests.
+    """
     last = next((line for line in reversed(message.splitlines()) if _PULL.search(line)), "")
     fault = classify_fault(_ADDRESS.sub(" ", last))
     if not last or fault not in _OF_REGISTRIES:
@@ -361,6 +367,9 @@ def explain_pull(message: str) -> str:
     what, hint = _describe_fault(
         fault, asked["host"] if asked else registry, image or "the base", re.sub(r"[:@][^/]*$", "", image)
     )
+    if use and image and fault in {RegistryFault.NETWORK, RegistryFault.SILENT}:
+        whole = image if has_host else f"{registry}/{image}"
+        hint += f"; or fetch it elsewhere, with 'skopeo copy docker://{whole} oci-archive:base.tar', and write '{use}'"
     return f"cannot fetch the base: {what}; {hint}"
 
 
