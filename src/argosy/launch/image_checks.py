@@ -25,9 +25,8 @@ from argosy.images.libraries import (
     torch_of_version,
 )
 from argosy.images.part_digest import describe_part
-from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
-from argosy.runtimes.command_check import is_bound_from_elsewhere
+from argosy.runtimes.command_check import find_interpreter, is_bound_from_elsewhere, is_of_image
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import FILES, SYSTEM_FOLDERS
@@ -43,9 +42,6 @@ FRAMEWORKS = frozenset(
 
 TORCH_RANKS = "torch.distributed"
 """The module by which PyTorch connects ranks."""
-
-OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
-"""Folders of the Pythons of an image."""
 
 CHANGES_IMPORTS = re.compile(r"\b(sys\.path|addsitedir|_?exit|quit|execv\w*)\b")
 """Text that may add folders to Python's search path, or end the program before its imports."""
@@ -136,11 +132,10 @@ def adds_packages(request: ContainerRequest) -> bool:
 
 def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
     """Return the file of a Python program on this machine; None for other commands."""
-    interpreter, *words = (*request.command, "")
+    at = find_interpreter(request.command)
+    interpreter, *words = (*request.command[at or 0 :], "")
     words = words[1:] if words[:1] == ["-u"] else words
-    # A Python elsewhere, for example in a venv over the image, has packages of its own.
-    is_of_image = "/" not in interpreter or interpreter.startswith(OF_IMAGE)
-    if not ANY_PYTHON.match(interpreter) or not is_of_image or not words[:1] or not words[0].endswith(".py"):
+    if at is None or not is_of_image(interpreter) or not words[:1] or not words[0].endswith(".py"):
         return None
     return Path(cwd, request.options.chdir, request.container.workdir, words[0])
 
@@ -165,9 +160,10 @@ def _parse_program(text: bytes | str) -> ast.Module | None:
 
 def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
     """Return the modules that the request's Python program names; empty for other commands."""
-    _, *words = (*request.command, "", "", "")
+    at = find_interpreter(request.command)
+    is_python = at is not None
+    _, *words = (*request.command[at or 0 :], "", "", "")
     words = words[1:] if words[0] == "-u" else words
-    is_python = ANY_PYTHON.match(request.command[0]) if request.command else None
     if is_python and words[0] == "-m" and words[1].partition(".")[0] == "mpi4py":
         return ProgramImports("the command", frozenset({words[1]}))
     program = _find_program(request, cwd)
