@@ -58,7 +58,7 @@ def test_ranks_of_two_nodes_add_up_by_mpi(mpi_desk: Desk, kind: str, wire_up: st
             "SLURM_NTASKS_PER_NODE": "2",
             "SLURM_NODEID": str(rank // 2),
         }
-    assert "verdict: ranks: 4 of 4 on 2 nodes" in done.stdout
+    assert "verdict: ranks: 4 of 4 started on 2 nodes" in done.stdout
 
 
 def test_mpich_meets_by_pmi2(lab: Lab, new_desk: Callable[..., AbstractContextManager[Desk]]) -> None:

@@ -85,7 +85,9 @@ cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v w
         if (!ranks) exit
         # A container without GPUs may show the device files of the node.
         if (!requested && !used) most = 0
-        said = "ranks: " ranks " of " wanted " on " nodes (nodes == 1 ? " node" : " nodes")
+        # Only a line of NCCL or RCCL shows that a rank joined the others: each may have run the program alone.
+        joined = network == "" && !used ? " started" : ""
+        said = "ranks: " ranks " of " wanted joined " on " nodes (nodes == 1 ? " node" : " nodes")
         if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
         if (most) {
             said = said " · GPUs: " (used > 0 ? used + 0 " used by NCCL or RCCL" : "use not shown")
@@ -95,7 +97,7 @@ cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v w
         sub(/^IB$/, "InfiniBand", network)
         if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
         if (network == "" && most) network = "not reported by NCCL or RCCL"
-        if (network == "") network = "TCP, by gloo or MPI: no GPU"
+        if (network == "") network = "not shown (no GPU)"
         if (nodes > 1 || most) said = said " · network: " network
         print "argosy: verdict: " said
     }' >&2
