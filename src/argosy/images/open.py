@@ -17,7 +17,7 @@ from argosy.core.session import Session
 from argosy.host.architectures import go_arch
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
-from argosy.images.libraries import mpi_of_lock
+from argosy.images.libraries import cpu_jax_of_lock, mpi_of_lock
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
@@ -128,6 +128,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         torch=torch,
         nccl=nccl,
         mpi=mpi_of_lock(lock),
+        cpu_jax=cpu_jax_of_lock(lock),
     )
 
 

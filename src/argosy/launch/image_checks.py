@@ -18,6 +18,8 @@ from argosy.core.session import Session
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
+    JAX_FOR,
+    describe_cpu_jax,
     describe_old_driver,
     describe_wrong_build,
     parse_torch,
@@ -245,7 +247,7 @@ def check_torch_build(
     if request.no_check or vendor not in BACKENDS or image.kind is ImageKind.HOST or named & {"PATH", "PYTHONPATH"}:
         return container
     if image.complete and "torch" not in image.packages:
-        return container
+        return _doubt_jax(container, site, vendor)
     listed = torch_of_version(image.torch)
     torch = listed or (_find_torch(image, session) if purpose is Purpose.START else torch_of_packages(image))
     wrong = describe_wrong_build(torch, vendor)
@@ -264,6 +266,16 @@ def check_torch_build(
     if old:
         session.reporter.note(f"{old} on {site.name}: it may find no GPU, unless the image contains cuda-compat")
     return container if torch else _doubt_by_name(request.image, container, site, vendor)
+
+
+def _doubt_jax(container: ContainerPlan, site: Site, vendor: str) -> ContainerPlan:
+    """Add a doubt to the plan if the image has a JAX for the CPU; return the container."""
+    jax = describe_cpu_jax(container.entry.image, vendor)
+    if not jax:
+        return container
+    why = f"{jax}, and {site.name} has {BRANDS[vendor]} GPUs, which JAX would not use; {JAX_FOR[vendor]}"
+    row = Choice("jax", container.entry.image.cpu_jax, why, "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
 
 
 def _doubt_by_name(reference: str, container: ContainerPlan, site: Site, vendor: str) -> ContainerPlan:

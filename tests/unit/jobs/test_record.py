@@ -300,6 +300,14 @@ def test_a_program_that_leaves_its_line_open_hides_nothing(record: Path, shell: 
     assert read_first(record) == RankEnd(3, "node2", 42)
 
 
+def test_jax_that_falls_back_to_the_cpu_does_not_use_the_gpus(record: Path) -> None:
+    (record / END_FILE).write_text(render_end((), gpus=2))
+    (record / "ranks-node1").write_text("rank=0 local=0 host=node1 restart=0 cores=0 devices=2\n")
+    jax = "An NVIDIA GPU may be present, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.\n"
+    assert "GPUs: not used by JAX, a build for the CPU; each rank can see 2" in end(record, SHELLS[0], 0, jax)
+    assert "GPUs: use not shown" in end(record, SHELLS[0], 0)
+
+
 def test_device_files_are_not_counted_if_no_gpu_was_planned(record: Path) -> None:
     (record / END_FILE).write_text(render_end((), gpus=0))
     lines = [f"rank={number} local=0 host=node{number} restart=0 cores=0 devices=2\n" for number in range(2)]
