@@ -18,6 +18,14 @@ Component: munge
 """
 
 CAUSES = [
+    ("torch-no-gpu-code", "AttributeError: module 'torch._C' has no attribute '_xpu_setDevice'"),
+    ("no-gpu-seen", "RuntimeError: Cannot access accelerator device when none is available."),
+    (
+        "jax-backend-unknown",
+        "RuntimeError: Unable to initialize backend 'rocm': Backend 'rocm' is not in the list of known backends: "
+        "dict_keys(['cpu', 'tpu']). (set JAX_PLATFORMS='' to automatically choose an available backend)",
+    ),
+    ("torchvision-build", "RuntimeError: operator torchvision::nms does not exist"),
     ("before-failed", "argosy: the command of --before failed (code 4)"),
     ("stage-folder", "argosy: the new folder /nope/argosy-stage-7-ab cannot be created on every node"),
     ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),
