@@ -171,14 +171,41 @@ def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
     program = _find_program(request, cwd)
     text = words[1] if is_python and words[0] == "-c" else _read_text(program) if program else ""
     tree = _parse_program(text) if text else None
-    return (
-        ProgramImports(program.name if program else "the command", frozenset(_named_modules(tree)))
-        if tree
-        else NOT_READ
-    )
+    if not tree:
+        return NOT_READ
+    modules = frozenset(_named_modules(tree))
+    address, spawns = _read_own_start(tree, modules)
+    return ProgramImports(program.name if program else "the command", modules, address, spawns)
 
 
 NOT_READ = ProgramImports()
+
+SPAWN = re.compile(r"(torch\.|\b)(mp|multiprocessing)\.spawn")
+OF_LAUNCHER = re.compile(r"environ|getenv|MASTER_ADDR|\bRANK\b|WORLD_SIZE")
+"""Part of a condition that may find out whether a launcher started the program."""
+
+
+def _read_own_start(tree: ast.Module, modules: frozenset[str]) -> tuple[str, bool]:
+    """Return the fixed address that a program gives its ranks, as text, and whether it starts ranks itself.
+
+    Statements below a condition on the variables of a launcher are skipped.
+    """
+    import ast  # noqa: PLC0415 - most launches parse no program
+
+    address, spawns, rest = "", False, list[ast.AST]([tree])
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.If) and OF_LAUNCHER.search(ast.unparse(node.test)):
+            continue
+        rest += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            names = [ast.unparse(target) for target in node.targets]
+            if "os.environ['MASTER_ADDR']" in names:
+                address = f"{node.value.value!r} (line {node.lineno})"
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            spawns |= bool(SPAWN.fullmatch(name)) or (name == "spawn" and "torch.multiprocessing.spawn" in modules)
+    return address, spawns
 
 
 def _named_modules(tree: ast.Module) -> Iterator[str]:

@@ -37,12 +37,16 @@ class ResourceRequest(msgspec.Struct, frozen=True):
 
 
 class ProgramImports(msgspec.Struct, frozen=True):
-    """The modules that a Python program names, anywhere in its text."""
+    """The modules that a Python program names, anywhere in its text, and what it does in place of a launcher."""
 
     name: str = ""
     """How users know the program; empty if it was not read."""
     modules: frozenset[str] = frozenset()
     """Whole names (``mpi4py.MPI``), and ``torch.distributed`` if the program starts its process group."""
+    address: str = ""
+    """Text: the address that it writes to ``MASTER_ADDR``, with the line; empty if it leaves the variable alone."""
+    spawns: bool = False
+    """Whether it starts ranks itself, by ``spawn`` of torch.multiprocessing."""
 
     @property
     def packages(self) -> frozenset[str]:
