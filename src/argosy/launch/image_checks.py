@@ -180,6 +180,7 @@ def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
 
 NOT_READ = ProgramImports()
 
+ADDRESS = re.compile(r"(os\.)?environ\['MASTER_ADDR'\]")
 SPAWN = re.compile(r"(torch\.|\b)(mp|multiprocessing)\.spawn")
 OF_LAUNCHER = re.compile(r"environ|getenv|MASTER_ADDR|\bRANK\b|WORLD_SIZE")
 """Part of a condition that may find out whether a launcher started the program."""
@@ -199,8 +200,7 @@ def _read_own_start(tree: ast.Module, modules: frozenset[str]) -> tuple[str, boo
             continue
         rest += ast.iter_child_nodes(node)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            names = [ast.unparse(target) for target in node.targets]
-            if "os.environ['MASTER_ADDR']" in names:
+            if any(ADDRESS.fullmatch(ast.unparse(target)) for target in node.targets):
                 address = f"{node.value.value!r} (line {node.lineno})"
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)

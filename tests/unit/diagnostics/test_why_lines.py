@@ -22,8 +22,7 @@ CAUSES = [
     ("no-gpu-seen", "RuntimeError: Cannot access accelerator device when none is available."),
     (
         "jax-backend-unknown",
-        "RuntimeError: Unable to initialize backend 'rocm': Backend 'rocm' is not in the list of known backends: "
-        "dict_keys(['cpu', 'tpu']). (set JAX_PLATFORMS='' to automatically choose an available backend)",
+        "RuntimeError: Unable to initialize backend 'rocm': Backend 'rocm' is not in the list of known backends.",
     ),
     ("torchvision-build", "RuntimeError: operator torchvision::nms does not exist"),
     ("before-failed", "argosy: the command of --before failed (code 4)"),

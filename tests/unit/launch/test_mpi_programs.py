@@ -291,7 +291,7 @@ def test_a_program_that_spawns_its_ranks_is_noted_if_several_start_on_a_node(tmp
 
 
 def test_a_program_that_spawns_only_without_a_launcher_is_not_noted(tmp_path: Path) -> None:
-    text = "import os\nimport torch.multiprocessing as mp\nif 'RANK' in os.environ:\n    main()\nelse:\n    mp.spawn(main)\n"
+    text = "import os\nimport torch.multiprocessing as mp\nif 'RANK' not in os.environ:\n    mp.spawn(main)\n"
     assert not notes(tmp_path, text, resources=ResourceRequest(nodes=2, ranks=4))
     other = "import multiprocessing\nctx.spawn(x)\nspawn(y)\n"
     assert not notes(tmp_path, other, resources=ResourceRequest(nodes=2, ranks=4))
