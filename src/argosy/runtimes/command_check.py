@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Entry, Host
 from argosy.core.shell import quote
-from argosy.core.suggest import did_you_mean
+from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.runtimes.container_plan import SYSTEM, lies_below
 from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, load_runtime
@@ -35,6 +35,19 @@ WRAPPERS: Mapping[str, re.Pattern[str]] = {
     "stdbuf": re.compile(r"-[ioe]."),
 }
 """Program that only starts the rest of its command line -> the arguments of its own that `skip_wrappers` knows."""
+
+RUNNERS = frozenset({"hatch", "pdm", "pipenv", "pixi", "poetry", "rye", "uv"})
+"""Programs whose ``run`` starts a program in a project's environment, which an image has already."""
+
+MPI_STARTERS = frozenset({"mpiexec", "mpirun", "orterun"})
+STARTERS = frozenset({"accelerate", "deepspeed", "torchrun"})
+"""Programs that start ranks themselves."""
+
+BINDERS = frozenset({"numactl", "taskset"})
+"""Programs that bind a program to cores."""
+
+LIKENESS = 0.75
+"""Similarity from which a program is suggested in place of another one: `difflib` gives mpirun and pygrun 0.67."""
 
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
@@ -350,4 +363,19 @@ def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:
         return "the image has python3: write python3 instead of python"
     if name != command[0]:
         return "check the path; for a file of this machine, mount its folder with --bind"
-    return did_you_mean(name, names, "add the program to the image, or write the full path of a file")
+    near = suggest_word(name, names, likeness=LIKENESS)
+    add = f"did you mean {near}?" if near else "add the program to the image, or write the full path of a file"
+    return _hint_at_needless(name, command) or add
+
+
+def _hint_at_needless(name: str, command: tuple[str, ...]) -> str:
+    """Return what to do about a program that a command does not need in an image of Argosy; empty for others."""
+    if name in RUNNERS and command[1:2] == ("run",) and command[2:] and not command[2].startswith("-"):
+        python = ("python",) if command[2].endswith(".py") else ()
+        return f"omit {name} run: the image has the packages: -- {' '.join(map(quote, (*python, *command[2:])))}"
+    if name in MPI_STARTERS | STARTERS:
+        more = "with --launcher mpi" if name in MPI_STARTERS else "for example -- python train.py"
+        return f"Argosy starts the ranks itself: pass only the program to argosy launch, {more}"
+    if name in BINDERS:
+        return f"omit {name}, since Argosy binds the ranks to their cores, or add the program to the image"
+    return ""
