@@ -318,6 +318,13 @@ def test_device_files_are_not_counted_if_no_gpu_was_planned(record: Path) -> Non
     assert "GPUs: 1 used by NCCL or RCCL; each rank can see 2" in end(record, SHELLS[0], 0)
 
 
+def test_a_run_has_the_code_of_the_rank_that_failed_first_as_its_job_has(record: Path) -> None:
+    end(record, SHELLS[0], 143, TORCHRUN)
+    end(record, SHELLS[0], 1, "", restart=1)
+    end(record, SHELLS[0], 0, TORCHRUN, restart=2)
+    assert [run.code for run in read_runs(record)] == [137, 1, 0]
+
+
 def test_facts_of_an_earlier_run_are_not_used_for_the_last(record: Path) -> None:
     end(record, SHELLS[0], 1, TORCHRUN)
     end(record, SHELLS[0], 1, "", restart=1)
