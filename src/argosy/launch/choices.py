@@ -225,13 +225,13 @@ def _warn_of_program(context: LaunchContext, launcher: str) -> tuple[Choice, ...
     whys: list[str] = []
     if program.address and shape.nodes > 1 and launcher in {"torchrun", "srun", "mpi"}:
         whys.append(
-            f"{program.name} sets MASTER_ADDR to {program.address}, where the ranks of other nodes may not find "
+            f"it sets MASTER_ADDR to {program.address}, where the ranks of other nodes may not find "
             "rank 0; remove that, since Argosy sets the address of the first node"
         )
     if program.spawns and shape.ranks_per_node > 1 and launcher in {"torchrun", "srun"}:
         one = "--ranks-per-node 1" if context.target.is_job else "--ranks 1"
         whys.append(
-            f"{program.name} calls spawn of torch.multiprocessing; if that starts its ranks, each rank of this launch "
+            f"it calls spawn of torch.multiprocessing; if that starts its ranks, each rank of this launch "
             f"would start all of them again and hang: use --launcher none {one}"
         )
     return tuple(Choice("program", program.name, why, "program", mark=Mark.DOUBTFUL) for why in whys)

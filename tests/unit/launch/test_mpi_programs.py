@@ -252,7 +252,7 @@ def notes(folder: Path, text: str, site: Site = LAB, **request: Any) -> list[str
 
 def test_a_program_that_sets_the_address_of_one_machine_is_noted_on_several_nodes(tmp_path: Path) -> None:
     (note,) = notes(tmp_path, LOCALHOST)
-    assert "hello.py sets MASTER_ADDR to 'localhost' (line 2)" in note
+    assert "hello.py: it sets MASTER_ADDR to 'localhost' (line 2)" in note
     assert notes(tmp_path, LOCALHOST, launcher="srun") == [note]
     assert not notes(tmp_path, LOCALHOST, resources=ResourceRequest(nodes=1, ranks=2))
 
@@ -282,7 +282,7 @@ def test_a_program_that_spawns_its_ranks_is_noted_if_several_start_on_a_node(tmp
     four = ResourceRequest(nodes=2, ranks=4)
     for launcher in ("", "torchrun", "srun"):
         (note,) = notes(tmp_path, text, resources=four, launcher=launcher)
-        assert "hello.py calls spawn of torch.multiprocessing" in note
+        assert "hello.py: it calls spawn of torch.multiprocessing" in note
         assert "--launcher none --ranks-per-node 1" in note
     assert not notes(tmp_path, text, resources=four, launcher="none")
     assert not notes(tmp_path, text)
