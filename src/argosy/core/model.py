@@ -259,6 +259,8 @@ class Image(msgspec.Struct, frozen=True):
     """Version of NCCL in its lock; empty if it has none."""
     mpi: str = ""
     """The MPI that its lock shows: ``openmpi``, ``mpich``, ``several``, ``none``; empty if it does not show one."""
+    cpu_jax: str = ""
+    """Version of jaxlib in its lock if that shows no support of GPUs; else empty."""
     system: bool = False
     """Whether its layer changes files outside ``/opt/argosy``."""
     enter: str = ""

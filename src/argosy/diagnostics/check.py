@@ -30,6 +30,7 @@ from argosy.images.find import open_ready, open_reference
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
+    JAX_FOR,
     MPICH,
     NO_LIBRARY,
     ONLY_MPICH,
@@ -37,6 +38,7 @@ from argosy.images.libraries import (
     SEVERAL,
     USE_MPICH,
     advise_base,
+    describe_cpu_jax,
     describe_old_driver,
     describe_unfit_mpi,
     family_of_name,
@@ -232,6 +234,9 @@ def _check_inside(image: Image, contents: Contents, site: Site) -> Iterator[Find
         yield _check_entry(contents)
     yield _check_glibc(contents)
     yield _check_torch(contents, site)
+    if jax := describe_cpu_jax(image, site.node.gpu_vendor):
+        evidence = f"{jax}, so JAX computes on the CPU; {site.name} has GPUs"
+        yield Finding("JAX", State.WARN, evidence, f"{JAX_FOR[site.node.gpu_vendor]}, and build again")
     yield from _check_network(contents, site)
     has_mpi4py = contents.mpi4py or "mpi4py" in image.packages
     if site.launcher.mpi or site.launcher.mpiexec or has_mpi4py:

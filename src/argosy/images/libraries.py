@@ -41,6 +41,16 @@ print(json.dumps(found))
 A torch without ``version.py`` counts as missing.
 """
 
+GPU_OF_JAX = re.compile(r"jax-(cuda|rocm)|intel-extension-for-openxla")
+"""Beginning of the packages by which JAX uses GPUs; old releases and conda have builds of jaxlib for them instead."""
+
+JAX_FOR: Mapping[str, str] = {
+    "nvidia": "install jax[cuda12] or jax[cuda13], whichever the driver supports",
+    "amd": "install AMD's plugin of JAX for ROCm",
+    "intel": "install intel-extension-for-openxla",
+}
+"""GPU vendor -> how JAX gets its GPUs."""
+
 BUILD = re.compile(r"\+(?:(cu)\d+|(rocm)[\d.]+|(xpu)|(cpu))\Z")
 OF_BUILD = {"cu": "cuda", "rocm": "hip", "xpu": "xpu"}
 
@@ -67,6 +77,21 @@ def mpi_of_lock(lock: Lock) -> str:
     other = any("mpi" in package.name for package in lock.packages if package.name != "mpi4py")
     is_plain = base.startswith("debian:") and not (added or lock.steps or lock.stages or other)
     return NONE if is_plain else ""
+
+
+def cpu_jax_of_lock(lock: Lock) -> str:
+    """Return the version of a jaxlib for the CPU; empty if the lock has none, or shows support of GPUs."""
+    if any(GPU_OF_JAX.match(package.name) for package in lock.packages):
+        return ""
+    found = (package for package in lock.packages if package.name == "jaxlib")
+    return next((each.version for each in found if not re.search("cuda|rocm", f"{each.version} {each.build}")), "")
+
+
+def describe_cpu_jax(image: Image, vendor: str) -> str:
+    """Describe a JAX that does not find the GPUs of a vendor; empty if the image has none, or may have more."""
+    if not image.cpu_jax or not image.complete or vendor not in JAX_FOR:
+        return ""
+    return f"jaxlib {image.cpu_jax} has no plugin for GPUs"
 
 
 def describe_unfit_mpi(family: str, how: str, site: str) -> str:

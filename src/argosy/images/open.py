@@ -21,7 +21,7 @@ from argosy.core.shell import quote
 from argosy.host.architectures import go_arch
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
-from argosy.images.libraries import mpi_of_lock
+from argosy.images.libraries import cpu_jax_of_lock, mpi_of_lock
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
@@ -143,6 +143,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         nccl=nccl,
         mpi=mpi_of_lock(lock),
         sources={each.path: each.sha256 for each in lock.sources},
+        cpu_jax=cpu_jax_of_lock(lock),
     )
 
 

@@ -231,8 +231,16 @@ def sort_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:
-    """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
-    return tuple(filter(None, map(_read_run, _text(record, ENDS).splitlines())))
+    """Read the ends of a job's runs; an incomplete line (disk full) is skipped.
+
+    A run that failed has the code of the rank that failed first, as its job: srun reports the highest one.
+    """
+    runs = filter(None, map(_read_run, _text(record, ENDS).splitlines()))
+    ends = {(row[0], parse_int(row[1])): _read_end(row) for row in _read_first_rows(record)}
+    return tuple(
+        replace(run, code=ends[run.job, run.restart].code) if run.code and (run.job, run.restart) in ends else run
+        for run in runs
+    )
 
 
 def _read_run(line: str) -> Run | None:
@@ -288,12 +296,21 @@ def read_first_output(record: Path | None) -> dict[tuple[str, int], int]:
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     """Return the rank that a job, or one task of an array, recorded as the first to fail in its last run."""
-    rows = [line.split() for line in _text(record, FIRST).splitlines()]
-    whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
+    whole = [row for row in _read_first_rows(record) if job in ("", row[0])]
     runs = [run for run in read_runs(record) if job in ("", run.job)]
     if not whole or (runs and parse_int(whole[-1][1]) != runs[-1].restart):
         return None
-    _, _, rank, host, code = whole[-1]
+    return _read_end(whole[-1])
+
+
+def _read_first_rows(record: Path | None) -> list[list[str]]:
+    """Return the complete lines about the ranks that failed first, one for each run: job, restart, rank, host, code."""
+    rows = (line.split() for line in _text(record, FIRST).splitlines())
+    return [row for row in rows if len(row) == 5]  # noqa: PLR2004
+
+
+def _read_end(row: Sequence[str]) -> RankEnd:
+    _, _, rank, host, code = row
     number = parse_int(code.removeprefix("-"), 1)
     return RankEnd(parse_int(rank), host, exit_code(number, by_signal=code.startswith("-")))
 

@@ -102,7 +102,8 @@ def choose_local_facts(context: LaunchContext) -> LaunchFacts:
     variables, why_variables = plan_variables(context, settings, threads, launcher=launcher.value)
     refuse_launch(context.container, settings, target.site, mpi="")
     why_container = explain_container(context.container.choices, request.container, target.site, has_gpus=True)
-    choices = (*request.choices, *target.choices, launcher, *why_container, *why_variables)
+    doubts = _warn_of_program(context, launcher.value)
+    choices = (*request.choices, *target.choices, launcher, *why_container, *why_variables, *doubts)
     return LaunchFacts(
         context=context,
         name=job_name(request),
@@ -133,6 +134,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         *_warn_of_tcp(context),
         *_warn_of_threads(context),
         *_warn_of_own_folder(context),
+        *_warn_of_program(context, launcher.value),
     )
     settings = _settings_of_site(context, launcher.value)
     threads = plan_job_threads(target.site, target.shape)
@@ -215,6 +217,24 @@ def _warn_of_own_folder(context: LaunchContext) -> tuple[Choice, ...]:
         return ()
     why = f"each node usually has its own {found[0].rstrip('/')}; copy the image to a folder that all nodes can read"
     return (Choice("image", context.container.entry.image.path, why, "option", mark=Mark.DOUBTFUL),)
+
+
+def _warn_of_program(context: LaunchContext, launcher: str) -> tuple[Choice, ...]:
+    """Return doubtful choices for a program that starts ranks itself, or gives all of them a fixed address."""
+    program, shape = context.program, context.target.shape
+    whys: list[str] = []
+    if program.address and shape.nodes > 1 and launcher in {"torchrun", "srun", "mpi"}:
+        whys.append(
+            f"it sets MASTER_ADDR to {program.address}, where the ranks of other nodes may not find "
+            "rank 0; remove that, since Argosy sets the address of the first node"
+        )
+    if program.spawns and shape.ranks_per_node > 1 and launcher in {"torchrun", "srun"}:
+        one = "--ranks-per-node 1" if context.target.is_job else "--ranks 1"
+        whys.append(
+            f"it calls spawn of torch.multiprocessing; if that starts its ranks, each rank of this launch "
+            f"would start all of them again and hang: use --launcher none {one}"
+        )
+    return tuple(Choice("program", program.name, why, "program", mark=Mark.DOUBTFUL) for why in whys)
 
 
 def _choose_launcher(context: LaunchContext) -> Choice:

@@ -19,6 +19,8 @@ from argosy.core.store import digest_of_file
 from argosy.images.libraries import (
     ASK_TORCH,
     BACKENDS,
+    JAX_FOR,
+    describe_cpu_jax,
     describe_old_driver,
     describe_wrong_build,
     parse_torch,
@@ -26,10 +28,9 @@ from argosy.images.libraries import (
     torch_of_version,
 )
 from argosy.images.part_digest import describe_part
-from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, ProgramImports, Purpose
 from argosy.recipes.option_row import PROJECT_FILE
-from argosy.runtimes.command_check import is_bound_from_elsewhere
+from argosy.runtimes.command_check import find_interpreter, is_bound_from_elsewhere, is_of_image
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import FILES, SYSTEM_FOLDERS
@@ -45,9 +46,6 @@ FRAMEWORKS = frozenset(
 
 TORCH_RANKS = "torch.distributed"
 """The module by which PyTorch connects ranks."""
-
-OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
-"""Folders of the Pythons of an image."""
 
 CHANGES_IMPORTS = re.compile(r"\b(sys\.path|addsitedir|_?exit|quit|execv\w*)\b")
 """Text that may add folders to Python's search path, or end the program before its imports."""
@@ -160,11 +158,10 @@ def adds_packages(request: ContainerRequest) -> bool:
 
 def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
     """Return the file of a Python program on this machine; None for other commands."""
-    interpreter, *words = (*request.command, "")
+    at = find_interpreter(request.command)
+    interpreter, *words = (*request.command[at or 0 :], "")
     words = words[1:] if words[:1] == ["-u"] else words
-    # A Python elsewhere, for example in a venv over the image, has packages of its own.
-    is_of_image = "/" not in interpreter or interpreter.startswith(OF_IMAGE)
-    if not ANY_PYTHON.match(interpreter) or not is_of_image or not words[:1] or not words[0].endswith(".py"):
+    if at is None or not is_of_image(interpreter) or not words[:1] or not words[0].endswith(".py"):
         return None
     return Path(cwd, request.options.chdir, request.container.workdir, words[0])
 
@@ -189,22 +186,50 @@ def _parse_program(text: bytes | str) -> ast.Module | None:
 
 def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
     """Return the modules that the request's Python program names; empty for other commands."""
-    _, *words = (*request.command, "", "", "")
+    at = find_interpreter(request.command)
+    is_python = at is not None
+    _, *words = (*request.command[at or 0 :], "", "", "")
     words = words[1:] if words[0] == "-u" else words
-    is_python = ANY_PYTHON.match(request.command[0]) if request.command else None
     if is_python and words[0] == "-m" and words[1].partition(".")[0] == "mpi4py":
         return ProgramImports("the command", frozenset({words[1]}))
     program = _find_program(request, cwd)
     text = words[1] if is_python and words[0] == "-c" else _read_text(program) if program else ""
     tree = _parse_program(text) if text else None
-    return (
-        ProgramImports(program.name if program else "the command", frozenset(_named_modules(tree)))
-        if tree
-        else NOT_READ
-    )
+    if not tree:
+        return NOT_READ
+    modules = frozenset(_named_modules(tree))
+    address, spawns = _read_own_start(tree, modules)
+    return ProgramImports(program.name if program else "the command", modules, address, spawns)
 
 
 NOT_READ = ProgramImports()
+
+ADDRESS = re.compile(r"(os\.)?environ\['MASTER_ADDR'\]")
+SPAWN = re.compile(r"(torch\.|\b)(mp|multiprocessing)\.spawn")
+OF_LAUNCHER = re.compile(r"environ|getenv|MASTER_ADDR|\bRANK\b|WORLD_SIZE")
+"""Part of a condition that may find out whether a launcher started the program."""
+
+
+def _read_own_start(tree: ast.Module, modules: frozenset[str]) -> tuple[str, bool]:
+    """Return the fixed address that a program gives its ranks, as text, and whether it starts ranks itself.
+
+    Statements below a condition on the variables of a launcher are skipped.
+    """
+    import ast  # noqa: PLC0415 - most launches parse no program
+
+    address, spawns, rest = "", False, list[ast.AST]([tree])
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.If) and OF_LAUNCHER.search(ast.unparse(node.test)):
+            continue
+        rest += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            if any(ADDRESS.fullmatch(ast.unparse(target)) for target in node.targets):
+                address = f"{node.value.value!r} (line {node.lineno})"
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            spawns |= bool(SPAWN.fullmatch(name)) or (name == "spawn" and "torch.multiprocessing.spawn" in modules)
+    return address, spawns
 
 
 def _named_modules(tree: ast.Module) -> Iterator[str]:
@@ -273,7 +298,7 @@ def check_torch_build(
     if request.no_check or vendor not in BACKENDS or image.kind is ImageKind.HOST or named & {"PATH", "PYTHONPATH"}:
         return container
     if image.complete and "torch" not in image.packages:
-        return container
+        return _doubt_jax(container, site, vendor)
     listed = torch_of_version(image.torch)
     torch = listed or (_find_torch(image, session) if purpose is Purpose.START else torch_of_packages(image))
     wrong = describe_wrong_build(torch, vendor)
@@ -292,6 +317,16 @@ def check_torch_build(
     if old:
         session.reporter.note(f"{old} on {site.name}: it may find no GPU, unless the image contains cuda-compat")
     return container if torch else _doubt_by_name(request.image, container, site, vendor)
+
+
+def _doubt_jax(container: ContainerPlan, site: Site, vendor: str) -> ContainerPlan:
+    """Add a doubt to the plan if the image has a JAX for the CPU; return the container."""
+    jax = describe_cpu_jax(container.entry.image, vendor)
+    if not jax:
+        return container
+    why = f"{jax}, and {site.name} has {BRANDS[vendor]} GPUs, which JAX would not use; {JAX_FOR[vendor]}"
+    row = Choice("jax", container.entry.image.cpu_jax, why, "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
 
 
 def _doubt_by_name(reference: str, container: ContainerPlan, site: Site, vendor: str) -> ContainerPlan:

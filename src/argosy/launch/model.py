@@ -8,6 +8,7 @@ from enum import Enum, auto
 import msgspec
 
 from argosy.core.model import Choice, ContainerRequest
+from argosy.runtimes.command_check import find_interpreter
 from argosy.slurm.sbatch import JobOptions
 
 
@@ -37,12 +38,16 @@ class ResourceRequest(msgspec.Struct, frozen=True):
 
 
 class ProgramImports(msgspec.Struct, frozen=True):
-    """The modules that a Python program names, anywhere in its text."""
+    """The modules that a Python program names, anywhere in its text, and what it does in place of a launcher."""
 
     name: str = ""
     """How users know the program; empty if it was not read."""
     modules: frozenset[str] = frozenset()
     """Whole names (``mpi4py.MPI``), and ``torch.distributed`` if the program starts its process group."""
+    address: str = ""
+    """Text: the address that it writes to ``MASTER_ADDR``, with the line; empty if it leaves the variable alone."""
+    spawns: bool = False
+    """Whether it starts ranks itself, by ``spawn`` of torch.multiprocessing."""
 
     @property
     def packages(self) -> frozenset[str]:
@@ -115,8 +120,13 @@ LONGEST = 64
 
 def name_of(command: tuple[str, ...]) -> str:
     """Name a job after its program: ``train`` for ``python examples/train.py``, ``python`` for ``python -c TEXT``."""
+    command = command[find_interpreter(command) or 0 :]
     words = [word for word in command if not word.startswith("-")]
-    is_file = len(words) > 1 and words[0].startswith("python") and "-c" not in command[: command.index(words[1])]
+    is_file = (
+        len(words) > 1
+        and words[0].rpartition("/")[2].startswith("python")
+        and "-c" not in command[: command.index(words[1])]
+    )
     chosen = words[1] if is_file else (words or command)[0]
     name = chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py")
     return "".join(c if c.isprintable() else "_" for c in name)[:LONGEST] or "job"

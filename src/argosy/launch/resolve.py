@@ -155,7 +155,7 @@ def resolve_launch(
             job_host, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None:
             container = _check_program(request, target, container, purpose, host.cwd)
-    is_read = remote_image is None and not request.launcher and target.shape.ranks > 1
+    is_read = remote_image is None and target.shape.ranks > 1
     program = read_program(request, host.cwd) if is_read else ProgramImports()
     versions = _versions_of(container.entry.image, request)
     return LaunchContext(request, target, container, job_host, versions, record, program)

@@ -105,8 +105,13 @@ def read_recipe(
 
 
 def find_environment_file(folder: Path) -> str:
-    """Return the name of an environment file or lock in a folder; empty if there is none."""
-    return next((name for name in _usual_names() if (folder / name).is_file()), "")
+    """Return the name of the first of `find_environment_files`; empty if there is none."""
+    return next(iter(find_environment_files(folder)), "")
+
+
+def find_environment_files(folder: Path) -> tuple[str, ...]:
+    """Return the names of the environment files and locks in a folder, the first to suggest first."""
+    return tuple(name for name in _usual_names() if (folder / name).is_file())
 
 
 def _read_part(path: str, reading: _Reading) -> Part:

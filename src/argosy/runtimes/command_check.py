@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Entry, Host
 from argosy.core.shell import quote
-from argosy.core.suggest import did_you_mean
+from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.runtimes.container_plan import SYSTEM, lies_below
 from argosy.runtimes.runtime import SYSTEM_FOLDERS, TEMPORARY, load_runtime
@@ -22,11 +22,59 @@ BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set",
 PYTHON = frozenset({"python", "python3"})
 """Programs of each environment that contains Python packages."""
 
+ANY_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?\Z")
+"""A Python interpreter, also with a version or a folder."""
+
+OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
+"""Folders of the Pythons of an image."""
+
+WRAPPERS: Mapping[str, re.Pattern[str]] = {
+    "env": re.compile(r"\w+=.*", re.DOTALL),
+    "nice": re.compile(r"-n|(-n|--adjustment=)?-?\d+"),
+    "numactl": re.compile(r"-.*"),
+    "stdbuf": re.compile(r"-[ioe]."),
+}
+"""Program that only starts the rest of its command line -> the arguments of its own that `skip_wrappers` knows."""
+
+RUNNERS = frozenset({"hatch", "pdm", "pipenv", "pixi", "poetry", "rye", "uv"})
+"""Programs whose ``run`` starts a program in a project's environment, which an image has already."""
+
+MPI_STARTERS = frozenset({"mpiexec", "mpirun", "orterun"})
+STARTERS = frozenset({"accelerate", "deepspeed", "torchrun"})
+"""Programs that start ranks themselves."""
+
+BINDERS = frozenset({"numactl", "taskset"})
+"""Programs that bind a program to cores."""
+
+LIKENESS = 0.75
+"""Similarity from which a program is suggested in place of another one: `difflib` gives mpirun and pygrun 0.67."""
+
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
 
 PERSONAL = ("", "bin", ".local/bin")
 """Folders of a mount that may be on PATH."""
+
+
+def skip_wrappers(command: Sequence[object]) -> int:
+    """Return the position of the program in a command: behind ``env A=1``, ``nice -n 5`` and the like."""
+    at = 0
+    while at < len(command) and (own := WRAPPERS.get(str(command[at]))):
+        at += 1
+        while at < len(command) and own.fullmatch(str(command[at])):
+            at += 1
+    return at
+
+
+def find_interpreter(command: Sequence[object]) -> int | None:
+    """Return the position of the Python interpreter that a command starts; None for other commands."""
+    at = skip_wrappers(command)
+    return at if at < len(command) and ANY_PYTHON.match(str(command[at])) else None
+
+
+def is_of_image(interpreter: str) -> bool:
+    """Return whether a Python is the image's: one elsewhere, as in a venv over the image, has packages of its own."""
+    return "/" not in interpreter or interpreter.startswith(OF_IMAGE)
 
 
 def refuse_unusable_binds(request: ContainerRequest) -> None:
@@ -119,10 +167,11 @@ def is_bound_from_elsewhere(path: Path, binds: Iterable[Bind]) -> bool:
 
 def _program_file(command: tuple[str, ...]) -> str:
     """Return the file that a command runs: the script of a Python command, or a program with a folder, else nothing."""
-    if command[:1] not in {("python",), ("python3",)}:
+    at = find_interpreter(command)
+    if at is None or "/" in command[at]:
         return command[0] if command and "/" in command[0] else ""
-    options = tuple(takewhile(lambda argument: argument.startswith("-"), command[1:]))
-    program = "".join(command[1 + len(options) :][:1])
+    options = tuple(takewhile(lambda argument: argument.startswith("-"), command[at + 1 :]))
+    program = "".join(command[at + 1 + len(options) :][:1])
     return program if program.endswith(".py") and not {"-c", "-m"}.intersection(options) else ""
 
 
@@ -314,4 +363,19 @@ def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:
         return "the image has python3: write python3 instead of python"
     if name != command[0]:
         return "check the path; for a file of this machine, mount its folder with --bind"
-    return did_you_mean(name, names, "add the program to the image, or write the full path of a file")
+    near = suggest_word(name, names, likeness=LIKENESS)
+    add = f"did you mean {near}?" if near else "add the program to the image, or write the full path of a file"
+    return _hint_at_needless(name, command) or add
+
+
+def _hint_at_needless(name: str, command: tuple[str, ...]) -> str:
+    """Return what to do about a program that a command does not need in an image of Argosy; empty for others."""
+    if name in RUNNERS and command[1:2] == ("run",) and command[2:] and not command[2].startswith("-"):
+        python = ("python",) if command[2].endswith(".py") else ()
+        return f"omit {name} run: the image has the packages: -- {' '.join(map(quote, (*python, *command[2:])))}"
+    if name in MPI_STARTERS | STARTERS:
+        more = "with --launcher mpi" if name in MPI_STARTERS else "for example -- python train.py"
+        return f"Argosy starts the ranks itself: pass only the program to argosy launch, {more}"
+    if name in BINDERS:
+        return f"omit {name}, since Argosy binds the ranks to their cores, or add the program to the image"
+    return ""

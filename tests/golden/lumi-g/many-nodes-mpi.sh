@@ -206,6 +206,15 @@ start_mpi_rank() {
     LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
     LOCAL_WORLD_SIZE=$1 NODE_RANK=$((RANK / $1))
     export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+    # mpiexec (hydra) has one Slurm task per node, whose numbers Lightning and JAX would take for those of the rank.
+    if [ -n "${MPI_LOCALRANKID:-}" ]; then
+        export SLURM_PROCID="$RANK" SLURM_LOCALID="$LOCAL_RANK" SLURM_NODEID="$NODE_RANK" SLURM_NTASKS_PER_NODE="$1"
+        export SLURM_NTASKS="$WORLD_SIZE" SLURM_NPROCS="$WORLD_SIZE" SLURM_STEP_NUM_TASKS="$WORLD_SIZE"
+        SLURM_TASKS_PER_NODE=$1
+        [ "$WORLD_SIZE" -eq "$1" ] || SLURM_TASKS_PER_NODE="$1(x$((WORLD_SIZE / $1)))"
+        export SLURM_TASKS_PER_NODE SLURM_STEP_TASKS_PER_NODE="$SLURM_TASKS_PER_NODE"
+        unset SLURM_GTIDS
+    fi
     # Ranks in separate user namespaces may not read the memory or the /proc of other ranks.
     export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
     OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}

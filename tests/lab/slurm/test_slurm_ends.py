@@ -84,7 +84,7 @@ def test_the_first_rank_that_fails_is_named_and_takes_all_along(
     assert (run["nodes"], run["started"] <= run["ended"]) == ("node[1-2]", True)
     verdict = any_desk.argosy("verify", job, check=False)
     assert "4 on 2 nodes" in verdict.stdout
-    assert "argosy: verdict: ranks: 4 of 4 on 2 nodes" in any_desk.output(job)
+    assert "argosy: verdict: ranks: 4 of 4 started on 2 nodes" in any_desk.output(job)
     any_desk.until(lambda: nobody_is_left(any_desk), "processes of a job were left")
 
 

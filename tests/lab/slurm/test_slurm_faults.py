@@ -273,7 +273,7 @@ def test_a_job_waits_for_another_and_array_tasks_have_outputs_and_checkpoints_of
     for number in (3, 4):
         text = (desk.here / f"{array}_{number}.out").read_text()
         assert text.startswith(f"1\n{number}\nsaved-{number}.argosy-")
-        assert "verdict: ranks: 1 of 1 on 1 node" in text
+        assert "verdict: ranks: 1 of 1 started on 1 node" in text
 
 
 def test_a_broken_node_is_named_and_excluded(torch_desk: Desk) -> None:

@@ -54,8 +54,13 @@ def test_ranks_of_two_nodes_add_up_by_mpi(mpi_desk: Desk, kind: str, wire_up: st
             "LOCAL_WORLD_SIZE": "2",
             "NODE_RANK": str(rank // 2),
             "MASTER_ADDR": "node1",
+            "SLURM_PROCID": str(rank),
+            "SLURM_NTASKS": "4",
+            "SLURM_LOCALID": str(rank % 2),
+            "SLURM_NTASKS_PER_NODE": "2",
+            "SLURM_NODEID": str(rank // 2),
         }
-    assert "verdict: ranks: 4 of 4 on 2 nodes" in done.stdout
+    assert "verdict: ranks: 4 of 4 started on 2 nodes" in done.stdout
 
 
 def test_mpich_meets_by_pmi2(lab: Lab, new_desk: Callable[..., AbstractContextManager[Desk]]) -> None:

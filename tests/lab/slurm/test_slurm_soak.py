@@ -33,7 +33,7 @@ def test_an_elastic_job_continues_without_a_lost_node_and_succeeds(
         assert desk.wait(job, timeout=PATIENCE_S) == "COMPLETED", desk.output(job)
         said = desk.output(job)
         assert sorted(re.findall(r"^done rank (\d) of (\d)$", said, re.MULTILINE)) == [("0", "2"), ("1", "2")]
-        assert "verdict: ranks: 3 of 3 on 3 nodes" in said
+        assert "verdict: ranks: 3 of 3 started on 3 nodes" in said
         assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["code"] == 0
 
 
@@ -42,4 +42,4 @@ def test_a_smoke_run_that_works_is_ended_by_its_timer_and_ends_well(desk: Desk) 
     ran = desk.follow(*shape, "--smoke", command=("sh", "-c", "echo works; exec sleep 1000"), timeout=PATIENCE_S)
     assert ran.stdout.count("works") == 2
     assert "the smoke run succeeded: it ran for 120 s, and was ended" in ran.stdout
-    assert "verdict: ranks: 2 of 2 on 2 nodes" in ran.stdout
+    assert "verdict: ranks: 2 of 2 started on 2 nodes" in ran.stdout

@@ -40,6 +40,7 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
         (IMAGE, replace(CONTENTS, torch={"__version__": "2.6.0+cpu"}), WITH_CPUS, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), read_site("lumi-c"), "torch", "ok"),
+        (replace(IMAGE, complete=True, cpu_jax="0.9.0"), CONTENTS, LUMI, "JAX", "warn"),
         (IMAGE, CONTENTS, LUMI, "torch", "ok"),
         (IMAGE, replace(CONTENTS, torch=CUDA | {"cuda": "12.8"}), read_site("mn5-acc"), "torch", "ok"),
         (IMAGE, replace(CONTENTS, torch=CUDA | {"cuda": "13.0"}), read_site("mn5-acc"), "torch", "warn"),

@@ -280,6 +280,14 @@ def test_the_signal_that_ended_a_rank_comes_before_the_end_of_the_others() -> No
     assert [each.name for each in find_errors(log, SIGNATURES)] == ["segfault", "ended-with-others"]
 
 
+def test_the_verdict_on_a_job_that_failed_does_not_show_that_it_went_on() -> None:
+    log = f"{TRACEBACK}RuntimeError: You set `--ntasks=2` in your SLURM bash script, but it is not supported.\n"
+    verdict = "argosy: verdict: ranks: 16 of 16 on 2 nodes · network: not reported by NCCL or RCCL\n"
+    (found,) = find_errors(f"{log}{verdict}argosy: job 22 ended with code 1\n", SIGNATURES)
+    assert (found.name, found.level) == ("lightning-ntasks", "cause")
+    assert [each.level for each in find_errors(log + verdict, SIGNATURES)] == ["survived"]
+
+
 @pytest.mark.parametrize("end", ["srun: error: n1: task 0: Exited with exit code 1\n", "FATAL: no frobnicator\n"])
 def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: str) -> None:
     found = find_errors("RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + end, SIGNATURES)

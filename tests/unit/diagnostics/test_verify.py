@@ -461,6 +461,16 @@ def test_a_program_that_says_that_it_uses_no_gpu_wastes_the_requested_ones(text:
     assert "accelerator" in found.hint
 
 
+def test_jax_that_falls_back_to_the_cpu_in_every_rank_is_reported() -> None:
+    line = (
+        "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."
+    )
+    found = gpus(4 * f"WARNING:2026-11-29 21:00:00,000:jax._src.xla_bridge:850: {line}\n")
+    assert found.state == "warn"
+    assert found.evidence.startswith('4 requested, used by JAX: 0 (each rank says "a CUDA-enabled jaxlib')
+    assert "requested" not in gpus(3 * line).evidence
+
+
 @pytest.mark.parametrize("line", [PINNED, SCALER, AUTOCAST, STARTED])
 def test_torch_that_finds_no_gpu_in_every_rank_is_reported(line: str) -> None:
     found = gpus(4 * line)

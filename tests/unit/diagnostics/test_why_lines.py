@@ -56,6 +56,13 @@ CAUSES = [
         "cmake-part-missing",
         'CMake Error at CMakeLists.txt:9 (add_subdirectory):\n  add_subdirectory given source\n  "/b/x"',
     ),
+    ("torch-no-gpu-code", "AttributeError: module 'torch._C' has no attribute '_xpu_setDevice'"),
+    ("no-gpu-seen", "RuntimeError: Cannot access accelerator device when none is available."),
+    (
+        "jax-backend-unknown",
+        "RuntimeError: Unable to initialize backend 'rocm': Backend 'rocm' is not in the list of known backends.",
+    ),
+    ("torchvision-build", "RuntimeError: operator torchvision::nms does not exist"),
     ("before-failed", "argosy: the command of --before failed (code 4)"),
     ("stage-folder", "argosy: the new folder /nope/argosy-stage-7-ab cannot be created on every node"),
     ("mpi-host-name", "[proxy:0:1@n2] HYDU_sock_connect: unable to get host address for n1 (1)"),

@@ -97,6 +97,24 @@ def test_a_path_is_followed_up_to_a_link_or_a_file(image: Image) -> None:
         (("pyton", "train.py"), "did you mean python?"),
         (("ulimit", "-c", "0"), "ulimit is a command of the shell: -- sh -c 'ulimit -c 0'"),
         (("ruby",), "add the program to the image, or write the full path of a file"),
+        (("pyrun",), "add the program to the image, or write the full path of a file"),
+        (("uv", "run", "python", "x.py"), "omit uv run: the image has the packages: -- python x.py"),
+        (("uv", "run", "x.py", "a b"), "omit uv run: the image has the packages: -- python x.py 'a b'"),
+        (("poetry", "run", "train"), "omit poetry run: the image has the packages: -- train"),
+        (("uv", "run", "--with=x", "x.py"), "add the program to the image, or write the full path of a file"),
+        (("uv", "sync"), "add the program to the image, or write the full path of a file"),
+        (
+            ("mpiexec", "-n", "4", "./solver"),
+            "Argosy starts the ranks itself: pass only the program to argosy launch, with --launcher mpi",
+        ),
+        (
+            ("torchrun", "--nproc-per-node=2", "train.py", "--lr", "1"),
+            "Argosy starts the ranks itself: pass only the program to argosy launch, for example -- python train.py",
+        ),
+        (
+            ("numactl", "--localalloc", "python", "x.py"),
+            "omit numactl, since Argosy binds the ranks to their cores, or add the program to the image",
+        ),
     ],
 )
 def test_a_program_that_the_image_does_not_have_is_refused(image: Image, command: tuple[str, ...], hint: str) -> None:

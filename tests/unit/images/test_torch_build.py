@@ -8,16 +8,27 @@ from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter
-from argosy.images.libraries import describe_old_driver, describe_wrong_build, parse_torch, torch_of_version
+from argosy.images.libraries import (
+    cpu_jax_of_lock,
+    describe_old_driver,
+    describe_wrong_build,
+    parse_torch,
+    torch_of_version,
+)
 from argosy.launch.image_checks import check_torch_build
 from argosy.launch.model import LaunchRequest, Purpose
+from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
 from argosy.sites.profile import Node, Site
+from tests.unit.images.test_mpi_library import LOCK
 from tests.unit.machines import make_host, make_session
 
 AMD = Site(name="here", node=Node(gpus=8, gpu_vendor="amd"))
 REQUEST = LaunchRequest("/x.sif", ("python", "train.py"))
 HOST = make_host("apptainer")
+
+
+JAX = Image("/x.sif", ImageKind.SIF, "", "amd64", packages=frozenset({"jax", "jaxlib"}), complete=True, cpu_jax="0.9.0")
 
 
 def container_of(image: Image) -> ContainerPlan:
@@ -77,6 +88,41 @@ def test_a_dry_run_recognises_the_torch_of_pypi_by_its_nvidia_packages() -> None
     assert rows() == []
     (why,) = rows("nvidia-nccl-cu13")
     assert "torch 2.15.0 was built for cuda" in why
+
+
+@pytest.mark.parametrize(
+    ("packages", "version"),
+    [
+        ((("jax", "0.9.1"), ("jaxlib", "0.9.0")), "0.9.0"),
+        ((("jaxlib", "0.9.0"), ("jax-cuda12-plugin", "0.9.0"), ("jax-cuda12-pjrt", "0.9.0")), ""),
+        ((("jaxlib", "0.9.0"), ("jax-rocm7-plugin", "0.9.0")), ""),
+        ((("jaxlib", "0.4.25+cuda12.cudnn89"),), ""),
+        ((("jaxlib", "0.4.31", "cuda120py311h1"),), ""),
+        ((("jaxlib", "0.4.31", "cpu_py311h1"),), "0.4.31"),
+        ((("torch", "2.9.0"),), ""),
+    ],
+)
+def test_a_lock_shows_whether_its_jax_finds_no_gpu(packages: tuple[tuple[str, ...], ...], version: str) -> None:
+    rows = tuple(
+        LockedPackage(name, own, kind=PackageKind.CONDA if build else PackageKind.PYPI, build="".join(build))
+        for name, own, *build in packages
+    )
+    assert cpu_jax_of_lock(replace(LOCK, packages=rows)) == version
+
+
+@pytest.mark.parametrize("purpose", [Purpose.START, Purpose.SHOW])
+def test_jax_for_the_cpu_on_nodes_with_gpus_is_noted(purpose: Purpose) -> None:
+    def rows(vendor: str, image: Image = JAX) -> list[str]:
+        shown = check_torch_build(REQUEST, container_of(image), AMD, vendor, make_session(host=HOST), purpose)
+        return [choice.why for choice in shown.choices if choice.key == "jax"]
+
+    (why,) = rows("nvidia")
+    assert "jaxlib 0.9.0 has no plugin for GPUs, and here has NVIDIA GPUs" in why
+    assert "jax[cuda12]" in why
+    assert "ROCm" in rows("amd")[0]
+    assert rows("") == []
+    assert rows("nvidia", replace(JAX, cpu_jax="")) == []
+    assert rows("nvidia", replace(JAX, complete=False)) == []
 
 
 def test_an_image_elsewhere_passes_with_a_note() -> None:

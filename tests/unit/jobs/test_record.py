@@ -118,7 +118,7 @@ def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> N
     for number in range(10_000):
         line = f"rank={number} local=0 host=node{number} job=7 restart=0 cores=0 devices=0\n"
         (folder / f"ranks-node{number}").write_text(line)
-    assert "ranks: 10000 of 4 on 10000 nodes" in end(folder, "sh", 0)
+    assert "ranks: 10000 of 4 started on 10000 nodes" in end(folder, "sh", 0)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -247,11 +247,13 @@ def test_the_end_of_a_job_prints_and_records_its_verdict(record: Path, shell: st
             file.write(line)
     said = end(record, shell, 0)
     assert said.startswith(
-        "argosy: verdict: ranks: 4 of 4 on 2 nodes · cores: 4 of 4 as planned · GPUs: use not shown; "
+        "argosy: verdict: ranks: 4 of 4 started on 2 nodes · cores: 4 of 4 as planned · GPUs: use not shown; "
     )
     assert "each rank can see 2" in said
     (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO Using network Socket\n")
-    assert "network: TCP SOCKETS, not the fast network" in end(record, shell, 0)
+    said = end(record, shell, 0)
+    assert "network: TCP SOCKETS, not the fast network" in said
+    assert "ranks: 4 of 4 on 2 nodes" in said
     (record / "nccl-0-node1-9.log").write_text(
         "n:1:1 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)\n"
         "n:1:1 [0] NCCL INFO Using network Libfabric\n"
@@ -299,14 +301,29 @@ def test_a_program_that_leaves_its_line_open_hides_nothing(record: Path, shell: 
     assert read_first(record) == RankEnd(3, "node2", 42)
 
 
+def test_jax_that_falls_back_to_the_cpu_does_not_use_the_gpus(record: Path) -> None:
+    (record / END_FILE).write_text(render_end((), gpus=2))
+    (record / "ranks-node1").write_text("rank=0 local=0 host=node1 restart=0 cores=0 devices=2\n")
+    jax = "An NVIDIA GPU may be present, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.\n"
+    assert "GPUs: not used by JAX, a build for the CPU; each rank can see 2" in end(record, SHELLS[0], 0, jax)
+    assert "GPUs: use not shown" in end(record, SHELLS[0], 0)
+
+
 def test_device_files_are_not_counted_if_no_gpu_was_planned(record: Path) -> None:
     (record / END_FILE).write_text(render_end((), gpus=0))
     lines = [f"rank={number} local=0 host=node{number} restart=0 cores=0 devices=2\n" for number in range(2)]
     (record / "ranks-all").write_text("".join(lines))
-    said = "argosy: verdict: ranks: 2 of 4 on 2 nodes · network: TCP, by gloo or MPI: no GPU\n"
+    said = "argosy: verdict: ranks: 2 of 4 started on 2 nodes · network: not shown (no GPU)\n"
     assert end(record, SHELLS[0], 0) == said
     (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO comm 0x55 rank 0 cudaDev 0 busId c1000\n")
     assert "GPUs: 1 used by NCCL or RCCL; each rank can see 2" in end(record, SHELLS[0], 0)
+
+
+def test_a_run_has_the_code_of_the_rank_that_failed_first_as_its_job_has(record: Path) -> None:
+    end(record, SHELLS[0], 143, TORCHRUN)
+    end(record, SHELLS[0], 1, "", restart=1)
+    end(record, SHELLS[0], 0, TORCHRUN, restart=2)
+    assert [run.code for run in read_runs(record)] == [137, 1, 0]
 
 
 def test_facts_of_an_earlier_run_are_not_used_for_the_last(record: Path) -> None:

@@ -238,3 +238,60 @@ def test_an_mpi_that_does_not_fit_the_site_is_noted(
     assert note in "".join(notes)
     torch = plan_notes(plan(tmp_path, TORCH, site=lab, image=image).choices)
     assert not [each for each in torch if "MPI" in each]
+
+
+# What the program does by itself
+
+LOCALHOST = "import os\nos.environ['MASTER_ADDR'] = 'localhost'\n"
+SPAWN = "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n"
+
+
+def notes(folder: Path, text: str, site: Site = LAB, **request: Any) -> list[str]:
+    return [note for note in plan_notes(plan(folder, text, site, **request).choices) if note.startswith("program")]
+
+
+def test_a_program_that_sets_the_address_of_one_machine_is_noted_on_several_nodes(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, LOCALHOST)
+    assert "hello.py: it sets MASTER_ADDR to 'localhost' (line 2)" in note
+    assert notes(tmp_path, LOCALHOST, launcher="srun") == [note]
+    assert not notes(tmp_path, LOCALHOST, resources=ResourceRequest(nodes=1, ranks=2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nif 'MASTER_ADDR' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'localhost'\n",
+        "import os\nos.environ['MASTER_ADDR'] = first_node()\n",
+        "import os\nos.environ.setdefault('MASTER_ADDR', 'localhost')\n",
+        "import os\nos.environ['MASTER_PORT'] = '1234'\n",
+    ],
+)
+def test_an_address_for_runs_without_a_launcher_is_not_noted(tmp_path: Path, text: str) -> None:
+    assert not notes(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPAWN,
+        "import torch\ndef main():\n    torch.multiprocessing.spawn(run, nprocs=2)\n",
+        "from torch.multiprocessing import spawn\nspawn(run, nprocs=2)\n",
+    ],
+)
+def test_a_program_that_spawns_its_ranks_is_noted_if_several_start_on_a_node(tmp_path: Path, text: str) -> None:
+    four = ResourceRequest(nodes=2, ranks=4)
+    for launcher in ("", "torchrun", "srun"):
+        (note,) = notes(tmp_path, text, resources=four, launcher=launcher)
+        assert "hello.py: it calls spawn of torch.multiprocessing" in note
+        assert "--launcher none --ranks-per-node 1" in note
+    assert not notes(tmp_path, text, resources=four, launcher="none")
+    assert not notes(tmp_path, text)
+    (local,) = notes(tmp_path, text, LOCAL, resources=ResourceRequest(ranks=2))
+    assert "--launcher none --ranks 1" in local
+
+
+def test_a_program_that_spawns_only_without_a_launcher_is_not_noted(tmp_path: Path) -> None:
+    text = "import os\nimport torch.multiprocessing as mp\nif 'RANK' not in os.environ:\n    mp.spawn(main)\n"
+    assert not notes(tmp_path, text, resources=ResourceRequest(nodes=2, ranks=4))
+    other = "import multiprocessing\nctx.spawn(x)\nspawn(y)\n"
+    assert not notes(tmp_path, other, resources=ResourceRequest(nodes=2, ranks=4))

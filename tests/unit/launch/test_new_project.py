@@ -6,12 +6,14 @@ import ast
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from argosy.builder.records import BuildRequest
 from argosy.builder.request import request_of_project
+from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
+from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, holds_project, write_project
 from argosy.recipes.project_file import read_project
 from argosy.sites.profile_parts import SiteBase
 from argosy.sites.read import read_site, site_names
@@ -37,12 +39,12 @@ def test_an_existing_file_is_never_changed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-def test_a_project_that_has_requirements_is_told_how_to_build_them(tmp_path: Path) -> None:
+def test_a_template_in_a_folder_with_requirements_is_told_to_leave_out_the_template(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("numpy\n")
     with pytest.raises(UsageError) as refused:
         write_project(NewProject(tmp_path, "ddp", read_site("local")))
-    assert "to build the image of this project: cd " in refused.value.hint
-    assert " && argosy build requirements.txt -o my.sif; or choose" in refused.value.hint
+    assert "for a project file that names the files of this folder: cd " in refused.value.hint
+    assert " && argosy init, without --template; or choose" in refused.value.hint
 
 
 def test_an_existing_project_is_told_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,3 +110,57 @@ def test_a_project_of_mpi_names_the_bases_of_the_site_with_an_mpi_library(tmp_pa
     assert 'base = "debian:bookworm+openmpi-bin"\n' in text
     assert '# base = "/apps/mpi.sif"  # contains mpi\n' in text
     assert "plain.sif" not in text
+
+
+# A folder that has programs already
+
+
+def render_existing(folder: Path, **names: str) -> str:
+    for name, text in names.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    before = {path.name for path in folder.iterdir()}
+    assert holds_project(folder)
+    assert write_project(NewProject(folder, "", read_site("local"), has_gpus=False)) == (folder / "argosy.toml",)
+    assert {path.name for path in folder.iterdir()} == before | {"argosy.toml"}
+    return (folder / "argosy.toml").read_text()
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", "pyproject.toml"])
+def test_a_folder_with_an_environment_file_gets_only_a_project_file_that_names_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("")
+    render_existing(tmp_path, main_py="", setup_py="")
+    project = read_project(tmp_path / "argosy.toml")
+    assert project.table.image.files == (name,)
+    assert project.table.job["train"].command == ("python", "main.py")
+
+
+def test_a_folder_with_only_programs_gets_a_line_for_its_packages_to_fill_in(tmp_path: Path) -> None:
+    text = render_existing(tmp_path, train_py="import torch")
+    assert '# sources = "requirements.txt"  # a file with the packages of the program' in text
+    assert '# torch_backend = "cpu"' in text
+    assert read_project(tmp_path / "argosy.toml").table.image.files == ()
+
+
+def test_other_environment_files_of_the_folder_are_named(tmp_path: Path) -> None:
+    text = render_existing(tmp_path, environment_yml="", requirements_txt="")
+    assert 'sources = "environment.yml"  # also here: requirements.txt' in text
+
+
+def test_an_empty_or_new_folder_holds_no_project(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("")
+    assert not holds_project(tmp_path)
+    assert not holds_project(tmp_path / "new")
+
+
+def test_init_writes_only_the_project_file_beside_existing_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["init", "--site", "local"])
+    assert (done.exit_code, done.output.splitlines()[0]) == (0, "argosy.toml")
+    assert "next: set the command in argosy.toml, then: argosy build && argosy launch train" in done.output
+    assert (tmp_path / "train.py").read_text() == "mine"
+    again = CliRunner().invoke(app, ["init", "--site", "local", "--template", "ddp"])
+    assert isinstance(again.exception, UsageError)

@@ -533,6 +533,10 @@ def test_srun_needs_a_scheduler() -> None:
         (("python", "-X", "dev", "t.py"), ("--no-python", "python", "-X", "dev", "t.py")),
         (("./run.sh",), ("--no-python", "./run.sh")),
         (("python",), ("--no-python", "python")),
+        (("python3.11", "t.py", "-x"), ("--no-python", "python3.11", "-u", "t.py", "-x")),
+        (("/opt/argosy/env/bin/python", "t.py"), ("--no-python", "/opt/argosy/env/bin/python", "-u", "t.py")),
+        (("env", "A=1", "python", "t.py"), ("--no-python", "env", "A=1", "python", "-u", "t.py")),
+        (("nice", "-n", "5", "python3", "-u", "t.py"), ("--no-python", "nice", "-n", "5", "python3", "-u", "t.py")),
     ],
 )
 def test_a_command_becomes_torchruns_program(command: tuple[str, ...], ours: tuple[str, ...]) -> None:
@@ -549,7 +553,20 @@ def test_workers_are_bound_either_by_argosy_or_by_torchrun_and_start_unbuffered(
 
 @pytest.mark.parametrize(
     ("command", "packages", "launcher"),
-    [(COMMAND, {"torch"}, "torchrun"), (("./a.out",), {"torch"}, "none"), (COMMAND, {"numpy"}, "none")],
+    [
+        (COMMAND, {"torch"}, "torchrun"),
+        (("./a.out",), {"torch"}, "none"),
+        (COMMAND, {"numpy"}, "none"),
+        (("python3.11", "t.py"), {"torch"}, "torchrun"),
+        (("/opt/argosy/env/bin/python", "t.py"), {"torch"}, "torchrun"),
+        (("env", "A=1", "B=", "python", "t.py"), {"torch"}, "torchrun"),
+        (("nice", "python3", "t.py"), {"torch"}, "torchrun"),
+        (("nice", "-n", "5", "numactl", "--localalloc", "python", "t.py"), {"torch"}, "torchrun"),
+        (("env", "A=1", "./a.out"), {"torch"}, "none"),
+        (("env", "-i", "python", "t.py"), {"torch"}, "none"),
+        (("env", "A=1"), {"torch"}, "none"),
+        (("python-config",), {"torch"}, "none"),
+    ],
 )
 def test_the_image_and_the_command_choose_the_launcher(
     command: tuple[str, ...], packages: set[str], launcher: str
@@ -592,6 +609,9 @@ def test_a_launcher_is_refused_before_the_queue_if_the_image_surely_lacks_its_pa
         (("/usr/bin/mpirun", "-n", "2", "hello"), "--launcher mpi -- PROGRAM;"),
         (("mpiexec", "-n", "2", "python", "pi.py", "9"), "--launcher mpi -- python pi.py 9;"),
         (("deepspeed", "--num_gpus=2"), "-- python train.py;"),
+        (("python", "-m", "accelerate.commands.launch", "train.py", "1"), "-- python train.py 1;"),
+        (("python3.11", "-u", "-m", "deepspeed.launcher.runner", "train.py"), "-- python train.py;"),
+        (("env", "A=1", "torchrun", "train.py"), "-- python train.py;"),
     ],
 )
 def test_a_program_that_starts_ranks_itself_is_not_started_per_rank(command: tuple[str, ...], meant: str) -> None:

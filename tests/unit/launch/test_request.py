@@ -9,7 +9,7 @@ import pytest
 from argosy.core.errors import SiteError
 from argosy.core.records import replace
 from argosy.launch.interactive import plan_allocation
-from argosy.launch.model import LaunchRequest, Purpose
+from argosy.launch.model import LaunchRequest, Purpose, job_name
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.request import configured_settings, make_request, read_request
 from argosy.launch.resolve import prepare_launch
@@ -128,3 +128,18 @@ def test_an_unknown_partition_of_a_file_without_a_site_is_noted_with_file_and_li
     notes = list(plan_notes(prepare_launch(request, session, purpose=Purpose.SHOW).choices))
     why = "not in the profile of lumi-c; did you mean standard?"
     assert f"partition = standard-g: {why} (argosy.toml:3)" in notes
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python examples/train.py", "train"),
+        ("env A=1 python train.py", "train"),
+        ("nice -n 5 python3.11 -u train.py", "train"),
+        ("/opt/argosy/env/bin/python train.py", "train"),
+        ("env A=1 ./a.out", "env"),
+        ("python -c pass", "python"),
+    ],
+)
+def test_a_job_has_the_name_of_its_program_behind_other_programs(command: str, name: str) -> None:
+    assert job_name(LaunchRequest("x.sif", tuple(command.split()))) == name

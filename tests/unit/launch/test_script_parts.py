@@ -23,7 +23,7 @@ from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variab
 from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, quote, render_helpers
 from argosy.jobs.outputs import NEW_RUN
-from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
+from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.launch.plan import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import (
@@ -47,6 +47,47 @@ HOST = make_host("apptainer")
 IMAGE = Image("/shared/x.sif", ImageKind.SIF, "", "amd64")
 LMOD = Path("/etc/profile.d/lmod.sh")
 SITE = Site(name="lab", title="the lab", scheduler="slurm")
+
+
+# The variables of a rank
+
+OF_PROXY = {
+    **dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_GTIDS"), "1"),
+    "SLURM_LOCALID": "0",
+    **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES"), "2"),
+    **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), "1(x2)"),
+}
+"""Slurm's variables of a rank that hydra starts: those of hydra's own task on the second of two nodes."""
+
+
+def start_mpi_rank(shell: str, environment: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a rank of the launcher mpi, two of which are on each node."""
+    words = (shell, "-c", MPI_RANK, MPI_RANK.name, "2", "", "env")
+    given = {"PATH": os.environ["PATH"], **environment}
+    shown = subprocess.run(words, capture_output=True, text=True, check=True, env=given).stdout
+    return dict(line.split("=", 1) for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_rank_that_mpiexec_starts_sees_the_variables_of_a_slurm_task(shell: str) -> None:
+    found = start_mpi_rank(shell, {**OF_PROXY, "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1"})
+    assert {found[name] for name in ("RANK", "SLURM_PROCID")} == {"3"}
+    assert {found[name] for name in ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS")} == {"4"}
+    assert {found[name] for name in ("LOCAL_RANK", "SLURM_LOCALID", "NODE_RANK", "SLURM_NODEID")} == {"1"}
+    assert {found[name] for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")} == {"2"}
+    assert {found[name] for name in ("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE")} == {"2(x2)"}
+    assert "SLURM_GTIDS" not in found
+
+
+def test_on_one_node_the_tasks_are_counted_without_the_number_of_nodes() -> None:
+    given = {**OF_PROXY, "PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0"}
+    assert start_mpi_rank("sh", given)["SLURM_TASKS_PER_NODE"] == "2"
+
+
+def test_a_rank_that_srun_starts_keeps_the_variables_of_its_task() -> None:
+    own = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_NODEID": "1", "SLURM_GTIDS": "1,3"}
+    found = start_mpi_rank("sh", {**own, "PMI_RANK": "1", "PMI_SIZE": "4"})
+    assert {name: found[name] for name in own} == own
 
 
 # The port

@@ -46,11 +46,14 @@ DEVICE = re.compile(
 """Matches a GPU that the library has opened. Unlike a device file, this shows that the program used the GPU."""
 LIGHTNING = re.compile(r"GPU available: (?:True|False)(?: \([\w, ]+\))?, used: (?:True|False)\b")
 """Lightning's Trainer prints once which GPUs the program uses (rank_zero_info in its setup)."""
-NO_GPU_IN_TORCH = re.compile(
+OF_JAX = "a CUDA-enabled jaxlib is not installed"
+"""Part of the warning that JAX writes once in each process if it finds an NVIDIA GPU that it cannot use."""
+NO_GPU_IN_PROGRAM = re.compile(
     r"'pin_memory' argument is set as true but no accelerator is found|GradScaler is enabled, but CUDA is not available"
     r"|User provided device_type of 'cuda', but CUDA is not available|(?<=UserWarning: )CUDA initialization: [^\n(]*\w"
+    rf"|{OF_JAX}"
 )
-"""Warnings of PyTorch in a process in which torch.cuda.is_available() is false."""
+"""Warnings of PyTorch in a process in which torch.cuda.is_available() is false, and of JAX."""
 RANKS = re.compile(r"\bnranks (\d{1,9})\b|\bnRanks (\d{1,9})\b")
 COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
@@ -111,7 +114,7 @@ class NetFacts(msgspec.Struct, frozen=True):
     unused: str = ""
     """Text of Lightning that the program uses no GPU; empty without it, or if a part of the program uses one."""
     blind: tuple[str, int] = ("", 0)
-    """Text of PyTorch that a process finds no GPU, and how often the logs contain it."""
+    """Text of PyTorch or JAX that a process finds no GPU, and how often the logs contain it."""
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -156,7 +159,7 @@ def parse_netlog(text: str) -> NetFacts:
         measured=parse_bandwidth(text),
         settings=_parse_settings(text),
         unused=_parse_unused(text),
-        blind=next(iter(Counter(NO_GPU_IN_TORCH.findall(text)).most_common(1)), ("", 0)),
+        blind=next(iter(Counter(NO_GPU_IN_PROGRAM.findall(text)).most_common(1)), ("", 0)),
     )
 
 

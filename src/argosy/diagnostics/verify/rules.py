@@ -11,7 +11,7 @@ import msgspec
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_cpulist
 from argosy.core.render import count
-from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, find_bad_nodes
+from argosy.diagnostics.verify.logs import OF_JAX, DeviceTest, NetFacts, find_bad_nodes
 from argosy.jobs.history import PastJob
 from argosy.jobs.record import RankFacts
 from argosy.sites.profile import Site
@@ -222,8 +222,8 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
 def _check_unused(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts, more: str = "") -> Finding | None:
     """Check for GPUs that were requested and not used; None without evidence. `more` is appended to the evidence.
 
-    PyTorch warns about the GPUs of one process, so each rank must have printed the warning.  A program may still use
-    GPUs without PyTorch, for example with JAX.
+    PyTorch and JAX warn about the GPUs of one process, so each rank must have printed the warning.  A program may still
+    use GPUs by other means, for example by CuPy.
     """
     requested = expected.gpus * max(expected.nodes, 1)
     if not requested or net.devices:
@@ -236,8 +236,8 @@ def _check_unused(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts,
     if times < least:
         return None
     says = "each rank says" if least > 1 else "it says"
-    evidence = f'{requested} requested, used by torch: 0 ({says} "{text}"){more}'
-    hint = "compare the torch of the image with the GPUs and the driver: argosy check IMAGE --site NAME"
+    evidence = f'{requested} requested, used by {"JAX" if text == OF_JAX else "torch"}: 0 ({says} "{text}"){more}'
+    hint = "compare the image with the GPUs and the driver: argosy check IMAGE --site NAME"
     return Finding("GPUs", State.WARN, evidence, hint)
 
 

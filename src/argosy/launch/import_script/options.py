@@ -52,10 +52,12 @@ KEYS = {
 }  # fmt: skip
 """Fields of `SlurmShape` -> key."""
 
+BINDING = "--gpu-bind"
+
 NOTES = {
     **{field: f"see {key} in the table" for field, key in KEYS.items()},
-    "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
-    "ntasks_per_gpu": "see the ranks in the table, and --gpu-bind in sbatch_arg",
+    "gpus_per_task": f"see gpus_per_node in the table, and {BINDING} in sbatch_arg",
+    "ntasks_per_gpu": f"see the ranks in the table, and {BINDING} in sbatch_arg",
 }
 """Field of `SlurmShape` -> the note about it."""
 
@@ -311,6 +313,8 @@ def _note_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> str:
         return f"see {key} in the table"
     if option.note == NOTES["ntasks_per_node"] and all({"nodes", "ranks"} <= {*job.keys} for job in jobs):
         return "see nodes in the table"
+    if not any(BINDING in argument for job in jobs for argument in job.keys.get("sbatch_arg", ())):
+        return option.note.removesuffix(f", and {BINDING} in sbatch_arg")
     return option.note
 
 

@@ -12,7 +12,6 @@ none        the unchanged command, once per rank; several copies get rank variab
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +25,7 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, join_words, load_helper, quote
 from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import JobShape
+from argosy.runtimes.command_check import find_interpreter, is_of_image, skip_wrappers
 
 FUNCTIONS = Path(__file__).with_name("data") / "ranks.sh"
 
@@ -42,7 +42,6 @@ GUARD = load_helper(FUNCTIONS, "guard_rank")
 
 
 PYTHON_NAMES = ("python", "python3")
-ANY_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?\Z")
 
 RAY = Path(__file__).with_name("ray_program.py")
 """The program that makes one Ray cluster of a job's nodes; the image's Python runs it."""
@@ -270,8 +269,9 @@ def _refuse_extra(spec: LauncherSpec) -> None:
 
 def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
     """Return the command of a worker, with Python unbuffered, as torchrun itself starts it."""
-    if command and command[0] in PYTHON_NAMES and command[1:2] != ("-u",):
-        return (command[0], "-u", *command[1:])
+    at = find_interpreter(command)
+    if at is not None and command[at + 1 : at + 2] != ("-u",):
+        return (*command[: at + 1], "-u", *command[at + 1 :])
     return command
 
 
@@ -292,7 +292,8 @@ NEED_SLURM = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.
 ONE_PER_NODE = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.one_rank_per_node)
 
 STARTERS = frozenset(
-    {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
+    {"accelerate", "deepspeed", "mpiexec", "mpirun", "torchrun"}
+    | {"torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch", "deepspeed.launcher.runner"}
 )
 """Programs and modules that start ranks themselves."""
 
@@ -339,9 +340,8 @@ def find_launcher(name: str) -> Launcher:
 
 def find_python(command: tuple[Word, ...], image: Image) -> str:
     """Return the Python of an image that can start ranks: the program's own; empty if the image may not have one."""
-    if command and isinstance(command[0], str) and ANY_PYTHON.match(command[0]):
-        return command[0]
-    return "python3" if image.packages else ""
+    at = find_interpreter(command)
+    return str(command[at]) if at is not None else "python3" if image.packages else ""
 
 
 def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -357,13 +357,15 @@ def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
             return ("-m", *rest[1:])
         if rest and isinstance(rest[0], str) and not rest[0].startswith("-"):
             return rest
-    return ("--no-python", *words)
+        return ("--no-python", *words)
+    return ("--no-python", *_worker(words))
 
 
 def refuse_starter_program(command: tuple[Word, ...]) -> None:
     """Refuse a program that starts ranks itself: each of several ranks would be a complete run."""
     words = [word for word in command if isinstance(word, str)]
-    first = words[2:3] if words[1:2] == ["-m"] else words[:1]
+    own = [word for word in words[skip_wrappers(command) :] if word != "-u"]
+    first = own[2:3] if own[1:2] == ["-m"] else own[:1]
     name = first[0].rpartition("/")[2] if first else ""
     if name in STARTERS:
         script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
@@ -386,7 +388,8 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
         return Choice(ChoiceKey.LAUNCHER, asked, "requested", "option")
     if shape.ranks > 1:
         refuse_starter_program(command)
-    is_python = bool(command) and command[0] in PYTHON_NAMES
+    at = find_interpreter(command)
+    is_python = at is not None and is_of_image(str(command[at]))
     if is_python and "torch" in image.packages:
         # Only the lock of an image made by Argosy lists torch; a plan assumes it for an image that is not here.
         has = "has torch" if image.argosy else "is assumed to have torch"

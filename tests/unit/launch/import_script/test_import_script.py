@@ -704,7 +704,10 @@ def test_a_handled_signal_is_not_dropped(line: str, note: str) -> None:
 )
 def test_ranks_keep_their_own_gpus(lines: str, start: str, expected: list[str] | None) -> None:
     text = f"#!/bin/bash\n#SBATCH --ntasks-per-node=2\n{lines}\n{start} python a.py\n"
-    assert import_script("s.sh", text).jobs[0].keys.get("sbatch_arg") == expected
+    found = import_script("s.sh", text)
+    assert found.jobs[0].keys.get("sbatch_arg") == expected
+    for note in (each.note for each in found.translations if each.text.startswith("--gpus-per-task")):
+        assert note == "see gpus_per_node in the table" + (", and --gpu-bind in sbatch_arg" if expected else "")
 
 
 @pytest.mark.parametrize(

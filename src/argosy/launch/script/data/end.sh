@@ -58,8 +58,12 @@ network=$(cat nccl-"$restart"-*.log 2> /dev/null | sed -n '
 # A device file does not show that a GPU was used: NCCL and RCCL log the GPUs that the program opened.
 used=$(cat nccl-"$restart"-*.log 2> /dev/null |
     sed -n 's/^\([^ :]*\):.* cudaDev [0-9]* .*busId \([0-9a-f]*\).*/\1 \2/p' | sort -u | wc -l)
+# JAX says if it is a build for the CPU.
+jax=''
+[ "$used" -gt 0 ] || [ "$gpus" -eq 0 ] || [ ! -f "$output" ] ||
+    ! grep -qF 'CUDA-enabled jaxlib is not installed' "$output" || jax=yes
 cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
-    -v cores="$cores" -v network="$network" -v used="$used" -v requested="$gpus" '
+    -v cores="$cores" -v network="$network" -v used="$used" -v jax="$jax" -v requested="$gpus" '
     BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
     {
         split("", word)
@@ -85,17 +89,20 @@ cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v w
         if (!ranks) exit
         # A container without GPUs may show the device files of the node.
         if (!requested && !used) most = 0
-        said = "ranks: " ranks " of " wanted " on " nodes (nodes == 1 ? " node" : " nodes")
+        # Only a line of NCCL or RCCL shows that a rank joined the others: each may have run the program alone.
+        joined = network == "" && !used ? " started" : ""
+        said = "ranks: " ranks " of " wanted joined " on " nodes (nodes == 1 ? " node" : " nodes")
         if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
         if (most) {
-            said = said " · GPUs: " (used > 0 ? used + 0 " used by NCCL or RCCL" : "use not shown")
+            unused = jax == "" ? "use not shown" : "not used by JAX, a build for the CPU"
+            said = said " · GPUs: " (used > 0 ? used + 0 " used by NCCL or RCCL" : unused)
             said = said "; each rank can see " (least == most ? most : least " to " most)
         }
         sub(/,$/, "", network); gsub(/,/, ", ", network)
         sub(/^IB$/, "InfiniBand", network)
         if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
         if (network == "" && most) network = "not reported by NCCL or RCCL"
-        if (network == "") network = "TCP, by gloo or MPI: no GPU"
+        if (network == "") network = "not shown (no GPU)"
         if (nodes > 1 || most) said = said " · network: " network
         print "argosy: verdict: " said
     }' >&2
