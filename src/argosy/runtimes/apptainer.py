@@ -112,6 +112,7 @@ APPTAINER = ApptainerFamily(
         overlays=True,
         sees_cwd=True,
     ),
+    proof="ran",
 )
 SINGULARITY = ApptainerFamily(
     name="singularity",

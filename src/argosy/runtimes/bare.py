@@ -45,4 +45,5 @@ BARE = Bare(
         sees_cwd=True,
         unlike="nothing is isolated or read-only",
     ),
+    proof="ran",
 )

@@ -122,6 +122,7 @@ BWRAP = Bubblewrap(
         sees_cwd=True,
         driver="mounted by CDI specification or device nodes",
     ),
+    proof="ran",
 )
 
 

@@ -92,6 +92,7 @@ DOCKER = Docker(
         hint_for_files="argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
         "then pass docker-daemon:NAME",
     ),
+    proof="ran",
 )
 
 

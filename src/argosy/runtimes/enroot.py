@@ -130,6 +130,7 @@ ENROOT = Enroot(
         pmi2=False,
         unlike="an image's /etc/rc runs around the command; devices are visible even with --contain",
     ),
+    proof="ran",
 )
 
 
@@ -221,6 +222,7 @@ PYXIS = Pyxis(
         host_mpi=True,
         pmi2=True,
     ),
+    proof="ran",
 )
 
 

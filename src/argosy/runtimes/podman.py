@@ -111,6 +111,7 @@ PODMAN = Podman(
         unpacks=True,
         layer="bind",
     ),
+    proof="ran",
 )
 
 
@@ -184,6 +185,7 @@ PODMAN_HPC = PodmanHpc(
         pmi2=True,
         unlike="the container is writable; changes are lost at the end",
     ),
+    proof="ran",
 )
 
 

@@ -121,7 +121,7 @@ class Runtime(msgspec.Struct, frozen=True):
     package: str
     """The package to install if the program is missing."""
     traits: Traits
-    proof: Literal["ran", "rendered"] = "ran"
+    proof: Literal["ran", "rendered"]
     """``ran`` if the contract tests run real containers with it, ``rendered`` if they only check the command."""
 
     def refusal(self, entry: Entry, host: Host) -> str:
