@@ -204,10 +204,11 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
 
 
 def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
-    """Return the command that runs `command` in the environment of the image: its layer's, and the one of its entry.
+    """Return the command that sets up the environment of the image and runs `command` in it.
 
-    The layer's environment comes last, because the start script may change PATH. Without a command, the start script is
-    the program itself.
+    The start script of the image runs first, if `Image.enter` asks for it. Then the environment of Argosy's layer is
+    set: the start script may change PATH, and the programs of the layer must stay first. Without a command, the start
+    script is the program itself.
 
     Parameters
     ----------
