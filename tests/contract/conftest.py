@@ -1,5 +1,8 @@
 """Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
 
+A new runtime needs a parameter of the fixture `stage`, and a branch in `make_stage` if it needs more than its program:
+images in a store, a daemon, or a machine with other settings. It belongs in `UNPACK` if it starts unpacked trees.
+
 A stage is a runtime, a user and a place: bubblewrap, podman and docker on this machine as root and as an ordinary user,
 Apptainer, bubblewrap and enroot in a one-shot machine of the lab; enroot where ARGOSY_LAB_ENROOT names a built one, and
 podman-hpc where ARGOSY_PODMAN_HPC does.
@@ -51,6 +54,7 @@ APPLETS = "cat cp echo env grep head id kill ls printenv printf pwd readlink sh 
 ALICE = 2001
 AS_ALICE = ("setpriv", "--reuid", str(ALICE), "--regid", str(ALICE), "--clear-groups", "--inh-caps=-all", "--")
 UNPACK = ("bwrap", "podman")
+"""Runtimes that start unpacked trees instead of image files."""
 CAP_SYS_RESOURCE = 24
 PODMAN_HOME = "/run/home"
 """Of its user: outside of /tmp, where podman would show the way to it."""

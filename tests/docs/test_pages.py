@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from argosy.core import errors
 from argosy.recipes.user_config import KEYS, variable_name
+from argosy.runtimes.runtime import RUNTIMES, load_runtime
 from examples.demo import summary
 from tests.docs.conftest import Shop
 from tests.docs.reading import read_page, run_page
@@ -120,6 +121,20 @@ def test_every_key_of_a_configuration_file_is_explained() -> None:
         (DOCS / "reference/files-and-variables.md").read_text().partition("The keys are")[2].partition(" An unknown")[0]
     )
     assert set(re.findall(r"`(\w+)`", text)) == set(KEYS)
+
+
+SPOKEN = {"bwrap": "bubblewrap", "edf": "CSCS' Container Engine", "singularity": "SingularityCE"}
+"""Runtimes that users know by another name."""
+
+
+def test_the_page_of_what_is_tested_names_every_runtime_with_its_proof() -> None:
+    text = (DOCS / "reference/status.md").read_text()
+    rows = re.findall(r"^\| runtimes: (.*?) \| (.*) \|$", text, re.MULTILINE)
+    for name in RUNTIMES.keys() - {"bare"}:
+        word = re.compile(rf"\b{re.escape(SPOKEN.get(name, name))}\b(?!-)", re.IGNORECASE)
+        states = [state for names, state in rows if word.search(names)]
+        assert len(states) == 1, f"docs/reference/status.md has {len(states)} rows of the runtime {name}"
+        assert ("rendered" in states[0]) == (load_runtime(name).proof == "rendered"), name
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -40,6 +40,10 @@ BARE_PREFIX = "bare:"
 APPTAINERS = ("apptainer", "singularity")
 """Apptainer and SingularityCE, the preferred one first: two programs with the same command line."""
 
+RUNTIME_NAMES = (*APPTAINERS, "bwrap", "podman", "docker", "podman-hpc", "enroot", "pyxis", "edf", "bare")
+"""Values of ``--runtime`` and of ``runtime.name`` in a profile; `argosy.runtimes.runtime.RUNTIMES` has their adapters.
+"""
+
 APPTAINER_FAMILIES = tuple(map(str.upper, APPTAINERS))
 """Prefixes of the variables that both programs read; Apptainer takes the second as well."""
 

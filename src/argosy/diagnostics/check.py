@@ -273,8 +273,9 @@ def _check_glibc(contents: Contents) -> Finding:
         hint = "use a base with glibc, for example debian:bookworm: the host's libraries and most wheels need it"
         return Finding("glibc", State.WARN, "the image has another C library", hint)
     if version < OLDEST_GLIBC:
-        hint = "use a newer base: current wheels need glibc 2.28"
-        return Finding("glibc", State.WARN, contents.glibc, hint)
+        oldest = ".".join(map(str, OLDEST_GLIBC))
+        evidence = f"{contents.glibc} is older than {oldest}, which current wheels need"
+        return Finding("glibc", State.WARN, evidence, "use a newer base")
     return Finding("glibc", State.OK, contents.glibc)
 
 

@@ -71,8 +71,9 @@ def _join_tables(
 ) -> tuple[dict[str, Any], dict[str, str], tuple[Choice, ...]]:
     """Join tables of the file, of which later ones take precedence: values, their places, and names that do not count.
 
-    A partition, an account and other names are those of the site of their table, which is its own ``site`` or that of
-    the table before it. They do not count if the launch has another site; without any site in the file, they do.
+    A partition, an account and other names belong to one site: the ``site`` of their table, or without that key, the
+    one of the table before it. They do not count if the launch has another site. If the file names no site, they count
+    everywhere.
     """
     words: dict[str, Any] = {}
     places: dict[str, str] = {}

@@ -11,13 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, TypedDict
 
+from argosy.core.model import RUNTIME_NAMES
 from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SHAPE, SLURM, OneOrMore, Row, rows
-
-RUNTIME_NAMES = (
-    *("apptainer", "singularity", "bwrap", "podman", "docker", "podman-hpc"),
-    *("enroot", "pyxis", "edf", "bare"),
-)
-"""Values of ``--runtime``; `argosy.runtimes.runtime.RUNTIMES` has their adapters."""
 
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual folder on a node's own disk
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
@@ -44,7 +39,7 @@ class ContainerOptions(TypedDict, total=False):
     contain: Annotated[bool, _container(
         "Show only the folders of --bind in the container. [Apptainer: --containall]", synonyms=("--containall",))]
     runtime: Annotated[str, _container(
-        "Container runtime: apptainer, singularity, bwrap, podman, docker, podman-hpc, enroot, pyxis, edf or bare. "
+        f"Container runtime: {', '.join(RUNTIME_NAMES[:-1])} or {RUNTIME_NAMES[-1]}. "
         "Default: the site's, else one that is installed.", "NAME", choices=RUNTIME_NAMES, config=True)]
     enter: Annotated[str, _container(
         "Start programs directly, by the image's start script (run), or in the conda environment of $WITH_CONDA. "

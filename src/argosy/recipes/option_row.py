@@ -51,7 +51,9 @@ class Row(msgspec.Struct, frozen=True):
     kind: Literal["", "site", "time", "file", "folder"] = ""
     """Meaning of the value beyond its type: the command line completes and checks it."""
     config: bool = False
-    """Whether the configuration files and an environment variable can set a default (`argosy.recipes.user_config`)."""
+    """Whether the configuration files and an environment variable can set a default (`argosy.recipes.user_config`).
+
+    Only for options that are texts: a configured value is not converted."""
 
 
 def rows(table: Any) -> dict[str, Row]:

@@ -157,7 +157,11 @@ def _check(path: Path, text: str, key: str, value: object) -> ConfigSetting:
     if key not in KEYS:
         raise UsageError(f"{path} has an unknown key {key!r}", evidence=f"{line}: {key}", hint=_suggest_key(key))
     if not isinstance(value, str):
-        raise UsageError(f"{path} is not valid", evidence=f"{line}: {key} is not a text", hint=f'write {key} = "VALUE"')
+        raise UsageError(
+            f"{path} is not valid",
+            evidence=f"{line}: the value of {key} is not a string",
+            hint=f'write {key} = "VALUE"',
+        )
     return ConfigSetting(key, value, line)
 
 

@@ -93,6 +93,7 @@ class ApptainerFamily(Runtime, frozen=True):
             *(("--fakeroot",) if entry.fakeroot else ()),
             *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
+            *entry.options,
             image.path,
             *with_image_environment(entry, command, hint=LAYER_HINT),
         )
@@ -105,10 +106,13 @@ APPTAINER = ApptainerFamily(
     traits=Traits(
         images=FILES,
         caller="all, except those that refer to host software; the image's own values win",
+        host_mpi=True,
+        pmi2=True,
         node_binds=True,
         overlays=True,
         sees_cwd=True,
     ),
+    proof="ran",
 )
 SINGULARITY = ApptainerFamily(
     name="singularity",

@@ -39,8 +39,11 @@ BARE = Bare(
     traits=Traits(
         images=frozenset({ImageKind.HOST}),
         caller="all, including PATH and LD_LIBRARY_PATH",
+        host_mpi=True,
+        pmi2=True,
         node_binds=True,
         sees_cwd=True,
         unlike="nothing is isolated or read-only",
     ),
+    proof="ran",
 )

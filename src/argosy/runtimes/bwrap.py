@@ -112,6 +112,8 @@ BWRAP = Bubblewrap(
     traits=Traits(
         images=FILES,
         caller="all, except those that refer to host software; the image's own values win",
+        host_mpi=True,
+        pmi2=True,
         unlike="the image's environment scripts see the caller's variables",
         unpacks=True,
         skips_binds=True,
@@ -120,6 +122,7 @@ BWRAP = Bubblewrap(
         sees_cwd=True,
         driver="mounted by CDI specification or device nodes",
     ),
+    proof="ran",
 )
 
 
@@ -144,7 +147,7 @@ def _container_words(entry: Entry, person: Person) -> tuple[str, ...]:
         option = "--ro-bind" if bind.read_only else "--bind"
         words += [f"{option}-try" if bind.optional else option, bind.source, bind.target]
     words += _device_words(entry.devices, contain=entry.contain)
-    return (*words, *(() if entry.dev else ("--remount-ro", "/")))
+    return (*words, *entry.options, *(() if entry.dev else ("--remount-ro", "/")))
 
 
 def _usual_places(entry: Entry) -> list[str]:

@@ -109,7 +109,10 @@ def choose_attach(image: Image, host: Host, runtime: Runtime) -> tuple[Attach, C
 
 
 def _is_unpacked_apart(image: Image, runtime: Runtime) -> bool:
-    """Return whether a runtime unpacks base and layer of a flat image apart, so that images share their base's tree."""
+    """Return whether a runtime unpacks the base and the layer of a flat image into two folders.
+
+    Images with the same base then share one unpacked base.
+    """
     layer = runtime.traits.layer
     return len(image.base_spans) > 1 and (layer == "overlay" or (layer == "bind" and not image.system))
 

@@ -85,12 +85,14 @@ DOCKER = Docker(
     traits=Traits(
         images=frozenset({ImageKind.REGISTRY}),
         caller=f"only {PASSED_NAMES}",
+        host_mpi=False,
+        pmi2=False,
         unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
         store=f"{DAEMON}NAME",
-        host_mpi=False,
         hint_for_files="argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
         "then pass docker-daemon:NAME",
     ),
+    proof="ran",
 )
 
 

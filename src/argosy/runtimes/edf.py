@@ -189,5 +189,7 @@ EDF = ContainerEngine(
     traits=Traits(
         images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
         caller="all, except those that refer to host software; the image's own values win",
+        host_mpi=True,
+        pmi2=True,
     ),
 )

@@ -126,9 +126,11 @@ ENROOT = Enroot(
     traits=Traits(
         images=frozenset({ImageKind.SQUASHFS}),
         caller=f"only {PASSED_NAMES}",
-        unlike="an image's /etc/rc runs around the command; devices are visible even with --contain",
+        host_mpi=True,
         pmi2=False,
+        unlike="an image's /etc/rc runs around the command; devices are visible even with --contain",
     ),
+    proof="ran",
 )
 
 
@@ -217,7 +219,10 @@ PYXIS = Pyxis(
     traits=Traits(
         images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY}),
         caller="all, except those that refer to host software; the image's own values win",
+        host_mpi=True,
+        pmi2=True,
     ),
+    proof="ran",
 )
 
 

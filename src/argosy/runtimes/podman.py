@@ -105,11 +105,13 @@ PODMAN = Podman(
     traits=Traits(
         images=FILES | {ImageKind.REGISTRY},
         caller=f"all, except those that refer to host software; for registry images only {PASSED_NAMES}",
+        host_mpi=False,
+        pmi2=False,
         unlike="memory locking and stack have the caller's limits",
         unpacks=True,
-        host_mpi=False,
         layer="bind",
     ),
+    proof="ran",
 )
 
 
@@ -179,8 +181,11 @@ PODMAN_HPC = PodmanHpc(
     traits=Traits(
         images=frozenset({ImageKind.REGISTRY}),
         caller=f"only {PASSED_NAMES}, and what the site's flags add",
+        host_mpi=True,
+        pmi2=True,
         unlike="the container is writable; changes are lost at the end",
     ),
+    proof="ran",
 )
 
 

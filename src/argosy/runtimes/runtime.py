@@ -84,16 +84,16 @@ class Traits(msgspec.Struct, frozen=True):
     """Kinds of image that it starts."""
     caller: str
     """Text: the part of the caller's environment that enters the container."""
+    host_mpi: bool
+    """Whether the host's MPI can start ranks in it."""
+    pmi2: bool
+    """Whether it keeps the file descriptor open through which srun and a rank use PMI2."""
     unlike: str = ""
-    """Text: how it differs from the common policy; empty if it does not."""
+    """Text: how it differs from the policy that `Runtime.argv` describes; empty if it does not."""
     store: str = ""
     """How to write a reference to its own image store; empty if it has none."""
     unpacks: bool = False
     """Whether it needs unpacked root file systems instead of image files."""
-    host_mpi: bool = True
-    """Whether the host's MPI can start ranks in it."""
-    pmi2: bool = True
-    """Whether it keeps the file descriptor open through which srun and a rank use PMI2."""
     node_binds: bool = False
     """Whether it accepts mounts whose source is only known on the compute node."""
     skips_binds: bool = False
@@ -121,7 +121,7 @@ class Runtime(msgspec.Struct, frozen=True):
     package: str
     """The package to install if the program is missing."""
     traits: Traits
-    proof: Literal["ran", "rendered"] = "ran"
+    proof: Literal["ran", "rendered"]
     """``ran`` if the contract tests run real containers with it, ``rendered`` if they only check the command."""
 
     def refusal(self, entry: Entry, host: Host) -> str:
@@ -135,7 +135,26 @@ class Runtime(msgspec.Struct, frozen=True):
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line that starts `command` in the container.
 
-        If srun starts the container, return the command that srun starts inside it.
+        If srun starts the container, return the command that srun starts inside it; the options of `StepRuntime` do
+        the rest. Every runtime keeps this policy. `Traits.unlike` tells users where it differs, and `refusal` returns a
+        reason for an entry that it cannot start; nothing is ignored silently.
+
+        - The program has the ids and the name of ``entry.person``, its home, the folder ``workdir``, and the caller's
+          umask and limits. Its arguments, standard input, exit code and signals pass unchanged.
+        - The image is read-only, unless ``dev`` names a folder for its changes (`Traits.overlays`). The command runs
+          in the environment of the image and its layer (`with_image_environment`).
+        - /dev, /proc, /sys, `TEMPORARY` and `SHARED_MEMORY` are those of the host, and so are the files for the names
+          of hosts. Then come ``binds``, also those that are read-only.
+        - With ``contain``, only ``binds`` are from the host. The home, `TEMPORARY` and `SHARED_MEMORY` are private and
+          empty, and programs can be started from them. /dev has only the usual devices and the requested GPUs.
+        - All of `forced_variables` are set, whatever the image or the caller sets. A value that is ``inherited`` must
+          not be in an argument: `exports` returns it. The variables of `VARIABLE_PREFIXES` and `RANK_VARIABLES` come
+          from the caller; those of ``drop`` do not. The script that starts the runtime unsets them already; a runtime
+          that sets them again must remove them itself.
+        - ``gpu`` selects the options for GPUs. A runtime without any mounts all of ``devices``: nodes, binds, links and
+          folders of libraries.
+        - ``options`` are passed to the program before the image. With ``interactive``, the program has a terminal if
+          the caller has one.
         """
         raise NotImplementedError
 
@@ -185,10 +204,11 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
 
 
 def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
-    """Return the command that runs `command` in the environment of the image: its layer's, and the one of its entry.
+    """Return the command that sets up the environment of the image and runs `command` in it.
 
-    The layer's environment comes last, because the start script may change PATH. Without a command, the start script is
-    the program itself.
+    The start script of the image runs first, if `Image.enter` asks for it. Then the environment of Argosy's layer is
+    set: the start script may change PATH, and the programs of the layer must stay first. Without a command, the start
+    script is the program itself.
 
     Parameters
     ----------

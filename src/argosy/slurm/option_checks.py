@@ -29,6 +29,9 @@ LEAST_MEGABYTES = 1000
 SAME_NAME = frozenset(name.replace("_", "-") for name in JobOptions.__struct_fields__) - {"dependency"}
 """Options of a job that argosy launch names as sbatch does."""
 
+FLAGS = frozenset(name for name in SAME_NAME if isinstance(getattr(JobOptions(), name.replace("-", "_")), bool))
+"""Those of them that have no value."""
+
 OUR_OPTIONS: Mapping[str, str] = {
     "nodes": "--nodes",
     "ntasks": "--ranks",
@@ -229,8 +232,15 @@ def _refuse_other(word: str) -> None:
         raise UsageError(
             f"use argosy's own {ours}" if word.partition("=")[0] == ours else f"use {ours} instead of {word!r}",
             evidence=f"--sbatch-arg {word}: sbatch would use this value, and the plan another one",
-            hint=f"replace --sbatch-arg {word} with {ours}",
+            hint=f"replace --sbatch-arg {word} with {_with_value(ours, name, value)}",
         )
+
+
+def _with_value(ours: str, name: str, value: str) -> str:
+    """Return an option of Argosy with its value: that of an option of sbatch with the same name, or a placeholder."""
+    if name in FLAGS or not ours.startswith("--"):
+        return ours
+    return f"{ours} {(value if name in SAME_NAME else '') or 'VALUE'}"
 
 
 def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:

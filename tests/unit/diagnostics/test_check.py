@@ -76,7 +76,7 @@ def test_the_catalog_answers_with_the_worst_finding() -> None:
     )
     assert answer(contents=None)[0] == "unknown"
     works, reason = answer(contents=replace(CONTENTS, glibc="2.17"))
-    assert (works, reason) == ("yes", "glibc: 2.17")
+    assert (works, reason) == ("yes", "glibc: 2.17 is older than 2.28, which current wheels need")
 
 
 def test_the_probes_output_is_parsed_and_an_incomplete_one_is_refused() -> None:
@@ -105,6 +105,12 @@ def test_an_image_with_two_mpis_gets_a_warning_where_the_launcher_starts_mpi() -
 
 OPEN_4 = "argosy:mpi=mpirun (Open MPI) 4.1.4\nargosy:openmpi=/l/libmpi.so.40\n"
 MPICH_4 = "argosy:mpi=HYDRA build details:\nargosy:mpich=/l/libmpich.so.12\n"
+
+
+def test_an_old_glibc_is_shown_with_the_oldest_that_wheels_support() -> None:
+    found = check_contents(IMAGE, ("gzip",), replace(CONTENTS, glibc="2.17"), LUMI)
+    (glibc,) = (each for each in found if each.what == "glibc")
+    assert glibc.evidence == "2.17 is older than 2.28, which current wheels need"
 
 
 @pytest.mark.parametrize(

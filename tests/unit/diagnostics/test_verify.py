@@ -381,8 +381,10 @@ def test_lines_of_nccl_are_never_called_a_run_without_gpus() -> None:
 )
 def test_a_network_without_gpudirect_is_reported(line: str, state: str) -> None:
     net = parse_netlog("".join(NCCL.format(node, line) for node in (1, 2)))
-    network = check(check_run(net, (), Expected(), ANY), "network")
+    verdict = check_run(net, (), Expected(), ANY)
+    network = check(verdict, "network")
     assert (network.state, "copied through host memory" in network.evidence) == (state, state == "warn")
+    assert ("network: WARN: " in verdict.line) == (state == "warn")
 
 
 @pytest.mark.parametrize("label", ["0: ", " 0: ", "[1,0]<stdout>:"])

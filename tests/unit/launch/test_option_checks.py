@@ -604,7 +604,7 @@ def test_options_for_a_queue_are_shown_as_unused_without_one(option: str) -> Non
 
 def test_the_options_that_are_not_used_are_named_in_one_line() -> None:
     options = JobOptions(time="1:00:00", mem="60G", mail_type="END", exclusive=True)
-    made = plan(HERE, options=options, extra=("--nice",), mpi="pmix")
+    made = plan(HERE, options=options, extra=("--spread-job",), mpi="pmix")
     names = "--time, --mem, --mail-type, --exclusive, --sbatch-arg, --mpi"
     assert list(unused_options(made.choices)) == [f"{names}: {UNUSED}"]
     assert list(unused_options(plan(HERE).choices)) == []
@@ -929,7 +929,9 @@ def test_ranks_without_gpus_share_the_cores_of_an_allocation() -> None:
 
 
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
-    made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
+    made = inside(
+        options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--spread-job",), gpu_type="a100"
+    )
     why = "not used: the allocation already exists"
     assert list(unused_options(made.choices)) == [f"--time, --exclude, --sbatch-arg, --gpu-type: {why}"]
     for name, asked in (("array", {"options": JobOptions(array="0-3")}), ("resume", {"restarts": 3})):

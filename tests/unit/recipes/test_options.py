@@ -53,7 +53,7 @@ def test_the_job_of_a_build_has_the_options_of_its_record() -> None:
 
 def test_values_to_choose_from_are_those_of_the_program() -> None:
     assert LAUNCH["launcher"].choices == tuple(LAUNCHERS)
-    assert LAUNCH["runtime"].choices == tuple(RUNTIMES)
+    assert LAUNCH["runtime"].choices == tuple(RUNTIMES), "edit RUNTIME_NAMES in core/model.py"
     assert LAUNCH["gpu"].choices == tuple(mode.value for mode in GpuMode)
     assert set(BUILD_ROWS["format"].choices) == {*FORMATS, "flat", "delta"}
     assert BUILD_ROWS["build_backend"].choices == tuple(BACKENDS)

@@ -11,7 +11,8 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.recipes import user_config
-from argosy.recipes.launch_options import LAUNCH
+from argosy.recipes.launch_options import LAUNCH, LaunchOptions
+from argosy.recipes.option_row import types
 from argosy.recipes.user_config import KEYS, edit_config, fill_options, read_files, read_variables, write_config
 from tests.unit.cli.test_cli import argosy
 
@@ -37,6 +38,12 @@ def write(path: Path, text: str) -> None:
 def test_the_keys_are_options_and_folders() -> None:
     assert {"site", "account", "partition", "qos", "reservation", "mail_type", "launcher", "runtime"} <= set(KEYS)
     assert set(KEYS) - set(LAUNCH) == {"cache", "state", "images", "trusted_folders"}
+
+
+def test_only_options_that_are_texts_can_be_configured() -> None:
+    """A configured value is a text, and nothing converts it."""
+    kinds = types(LaunchOptions)
+    assert [name for name, row in LAUNCH.items() if row.config and kinds[name] is not str] == []
 
 
 def test_variables_win_over_the_users_file_and_that_over_the_systems(tmp_path: Path, home: dict[str, str]) -> None:
@@ -99,7 +106,7 @@ def test_an_empty_value_of_the_users_file_unsets_that_of_the_system(tmp_path: Pa
     ("text", "message"),
     [
         ('site = "a"\nacount = "b"\n', "has an unknown key 'acount'\n  {}:2: acount\n  -> did you mean 'account'?"),
-        ("account = 3\n", 'is not valid\n  {}:1: account is not a text\n  -> write account = "VALUE"'),
+        ("account = 3\n", 'is not valid\n  {}:1: the value of account is not a string\n  -> write account = "VALUE"'),
         ("account = b\n", "is not valid TOML\n  {}:1: Invalid value (at line 1, column 11)\n  -> write one KEY"),
     ],
 )

@@ -6,7 +6,9 @@ import csv
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ from argosy.core.model import (
 )
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, Word, literal_argv
-from argosy.host.probe import parse_apptainer_conf, read_links
+from argosy.host.probe import PROGRAMS, parse_apptainer_conf, read_links
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_option, leaks, parse_bind_variables
 from argosy.runtimes.bwrap import BWRAP, ENTER_IMAGE, ENTER_PROGRAM, HOLD, JOIN
 from argosy.runtimes.container_plan import (
@@ -44,7 +46,7 @@ from argosy.runtimes.container_plan import (
 )
 from argosy.runtimes.edf import EDF, Edf, parse_edf, render_edf
 from argosy.runtimes.enroot import ENROOT, PYXIS, enroot_reference
-from argosy.runtimes.runtime import RUNTIMES, forced_variables, image_refusal, load_runtime
+from argosy.runtimes.runtime import RUNTIMES, Runtime, StepRuntime, forced_variables, image_refusal, load_runtime
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
@@ -64,6 +66,22 @@ ENTRY = Entry(
 HOST = make_host()
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 PATHS = TEXT.map(lambda text: "/" + text)
+PARTS: Mapping[str, Any] = {
+    "binds": (Bind("/data", "/d"),),
+    "contain": True,
+    "options": ("--odd",),
+    "variables": (Variable("A", "b"),),
+    "workdir": "/other",
+}
+"""Parts of an entry that no runtime may ignore -> a value."""
+
+
+def start_of(runtime: Runtime, entry: Entry) -> tuple[object, ...]:
+    """Return everything that starts a container."""
+    words = (runtime.argv(entry, ("true",)), runtime.exports(entry))
+    if isinstance(runtime, StepRuntime):
+        return (*words, runtime.srun_options(entry), runtime.variables(entry), runtime.document(entry))
+    return words
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -74,6 +92,18 @@ class TestEvery:
         assert runtime.proof in {"ran", "rendered"}
         assert runtime.program
         assert runtime.package
+
+    def test_the_machine_is_searched_for_its_program(self, name: str) -> None:
+        runtime = load_runtime(name)
+        if name != "bare":
+            assert runtime.program in PROGRAMS, "add the program to PROGRAMS in host/probe.py"
+
+    @pytest.mark.parametrize("part", PARTS)
+    def test_a_part_of_an_entry_changes_the_start_or_is_refused(self, name: str, part: str) -> None:
+        runtime, changed = load_runtime(name), replace(ENTRY, **{part: PARTS[part]})
+        if name == "bare" and part == "options":
+            return  # they are for the program of a runtime
+        assert runtime.refusal(changed, HOST) or start_of(runtime, changed) != start_of(runtime, ENTRY)
 
     @given(command=st.lists(TEXT, min_size=1, max_size=5))
     def test_the_command_comes_last_and_unchanged(self, name: str, command: list[str]) -> None:

@@ -111,6 +111,22 @@ def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word
 
 
 @pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("--mem", "--mem VALUE"),
+        ("--mem=60G", "--mem 60G"),
+        ("--requeue", "--requeue"),
+        ("--gres=gpu:2", "--gpus-per-node VALUE"),
+        ("--wrap=hostname", "the command after --"),
+    ],
+)
+def test_an_option_of_argosy_is_suggested_with_the_value_that_it_needs(word: str, ours: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_invalid_options(JobOptions(), (word,))
+    assert caught.value.hint == f"replace --sbatch-arg {word} with {ours}"
+
+
+@pytest.mark.parametrize(
     ("word", "hint"), [("nodes=4", "--sbatch-arg=--nodes=4"), ("", "remove it"), ("--", "remove it")]
 )
 def test_an_sbatch_arg_without_dashes_is_refused(word: str, hint: str) -> None:

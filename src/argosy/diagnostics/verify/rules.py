@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def line(self) -> str:
         """Return the verdict in one line."""
-        marks = {State.FAIL: "FAIL: "}
+        marks = {State.FAIL: "FAIL: ", State.WARN: "WARN: "}
         return " · ".join(f"{each.what}: {marks.get(each.state, '')}{each.evidence}" for each in self.findings)
 
 

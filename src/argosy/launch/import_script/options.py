@@ -13,12 +13,9 @@ from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
 from argosy.launch.import_script.shape import SlurmShape, implied_nodes, is_even, with_tasks_of_gpus
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import SAME_NAME, refuse_invalid_options
+from argosy.slurm.option_checks import FLAGS, SAME_NAME, refuse_invalid_options
 from argosy.slurm.sbatch import SBATCH_OPTIONS, JobOptions, Option, complete_option
 from argosy.slurm.script_words import Word, WordPart
-
-FLAGS = frozenset(name for name in SAME_NAME if isinstance(getattr(JobOptions(), name.replace("-", "_")), bool))
-"""Options without a value; the key has the same name."""
 
 TEXTS = {name: name.replace("-", "_") for name in SAME_NAME - FLAGS} | {"job-name": "name"}
 """Options whose value is copied: name -> key."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
+from argosy.core.model import RUNTIME_NAMES
 from argosy.core.suggest import did_you_mean
 from argosy.sites.binding import MAP, counts_cores, gives_threads, plan_masks, usable_cores
 from argosy.sites.conditions import FactComparison, Facts, evaluate_condition
@@ -17,7 +18,7 @@ from argosy.sites.faults import read_faults
 from argosy.sites.job_settings import SLINGSHOT, contradicted_fact, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import FORMAT, Fault, Profile, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
-from argosy.sites.lint.value_rules import LAUNCHER_NAMES, RUNTIME_NAMES, VALUE_RULES
+from argosy.sites.lint.value_rules import LAUNCHER_NAMES, VALUE_RULES
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Conditional
 from argosy.sites.read import describe_unused, find_profile, read_site
@@ -33,7 +34,7 @@ PLACE = re.compile(r"(.*?\.toml):(\d+)(?:: |$)", re.MULTILINE)
 FACT_VALUES = {
     "vendor": frozenset({"amd", "intel", "nvidia", "none"}),
     "launcher": LAUNCHER_NAMES,
-    "runtime": RUNTIME_NAMES,
+    "runtime": frozenset(RUNTIME_NAMES),
     "whole_nodes": frozenset({"yes", "no"}),
 }
 """Fact of a condition -> the values that it can have."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.errors import SiteError, UsageError
+from argosy.core.model import RUNTIME_NAMES
 from argosy.core.parse import parse_toml
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.sites.binding import parse_ranges, usable_cores
@@ -17,10 +18,6 @@ from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.times import describe_short_time
 
-RUNTIME_NAMES = frozenset(
-    "apptainer bare bwrap docker edf enroot podman podman-hpc pyxis singularity".split()  # noqa: SIM905
-)
-"""Container runtimes that a profile can name."""
 LAUNCHER_NAMES = frozenset({"torchrun", "srun", "mpi", "ray", "none"})
 """Launchers that a profile can name."""
 ARCHITECTURES = frozenset({"aarch64", "ppc64le", "x86_64"})
