@@ -13,9 +13,10 @@ import msgspec
 
 from argosy.core.errors import SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.process import Command, tool_error
+from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
+from argosy.core.tool_errors import tool_error
 from argosy.diagnostics.discover.draft import Draft, DraftFact, Replies, Value, choose_shape, draft_profile
 from argosy.diagnostics.discover.replies import (
     GPU_STEPS,
