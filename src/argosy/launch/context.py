@@ -109,7 +109,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     asked, why_asked = request.options, tuple[Choice, ...]()
     if not request.in_allocation:
         asked, why_asked = _with_user_defaults(request.options, host)
-    refuse_invalid_options(asked, request.extra, request.given)
+    refuse_invalid_options(asked, request.extra, request.sources)
     resources, why_gpus = _with_default_gpus(request, site, asked)
     needs = _needs_of(resources, asked)
     partition, why_partition = choose_partition(site, asked.partition, needs)
@@ -279,7 +279,7 @@ def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_defaul
         f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}"
         f"{', so some share one' if is_many else ''}; for a rank per {unit}: --ranks {each * shape.nodes}"
     )
-    if {"ranks", "ranks_per_node"} & set(request.given):
+    if {"ranks", "ranks_per_node"} & set(request.sources):
         why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
 
@@ -353,7 +353,7 @@ def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> Non
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
     if request.resources.nodes > 1:
         there = advise_on_site(host) or "name your cluster with --site (argosy sites ls), or remove --nodes"
-        source = f" ({request.given['site'][1]})" if "site" in request.given else ""
+        source = f" ({request.sources['site'][1]})" if "site" in request.sources else ""
         raise UsageError(
             f"--nodes {request.resources.nodes} needs a site with Slurm",
             evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",

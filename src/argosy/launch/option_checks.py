@@ -80,7 +80,7 @@ def refuse_options(
         Returns a better hint than those, or nothing.
     """
     for name in given:
-        if name in instead and name not in request.given:
+        if name in instead and name not in request.sources:
             hint = "; or ".join(filter(None, (advise(), instead[name])))
             raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=hint)
 
