@@ -73,6 +73,18 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     check: Callable[[Subject], Iterable[Fault]]
 
 
+def add_rule(
+    rules: list[Rule[Subject]], name: str, why: str, source: str
+) -> Callable[[Callable[[Subject], Iterable[Fault]]], Callable[[Subject], Iterable[Fault]]]:
+    """Return a decorator that adds a function to `rules`, as the check of the rule with this name."""
+
+    def add(check: Callable[[Subject], Iterable[Fault]]) -> Callable[[Subject], Iterable[Fault]]:
+        rules.append(Rule(name, why, source, check))
+        return check
+
+    return add
+
+
 def file_finding(path: str, rule: Rule[Subject], fault: Fault) -> FileFinding:
     """Return the finding for a fault in a file."""
     source = fault.source or rule.source
