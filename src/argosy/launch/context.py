@@ -74,7 +74,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
     """Choose the partition of a launch, its shape there, and the options of its job.
 
     The user's options limit the partition, the partition decides the GPUs of a node, and the shape decides the memory.
-    A launch in an allocation has the options of the allocation instead of defaults.
+    In an allocation, the options are those of the allocation; the variables of sbatch do not count.
 
     Parameters
     ----------
