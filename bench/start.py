@@ -14,7 +14,7 @@ from argosy.bench.startup_program import measure, start
 from argosy.core.model import ContainerRequest
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
-from argosy.launch.launchers.launcher import Counts, LauncherSpec, srun
+from argosy.launch.launchers.launcher import Counts, LauncherSpec, find_launcher
 from argosy.runtimes.run import RunRequest, prepare_run
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import HERE, Place, call_apart, lab, open_folder, why_no_lab
@@ -153,7 +153,9 @@ def _ours(case: str, command: tuple[str, ...], image: str, runtime: str, session
 def rank_command(program: tuple[str, ...], ranks: int) -> tuple[str, ...]:
     """Return the command of a container with one rank, which is a task of Slurm, or of one that starts its ranks."""
     python = "python3" if ranks > 1 else ""
-    return tuple(map(str, srun(LauncherSpec(program, Counts("1", str(ranks)), python=python)).command))
+    return tuple(
+        map(str, find_launcher("srun").plan(LauncherSpec(program, Counts("1", str(ranks)), python=python)).command)
+    )
 
 
 def _shell_command(program: tuple[str, ...], ranks: int) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ def launch(
 
 def _refuse_by_ssh(ssh: str, packages: Sequence[str], *, in_allocation: bool) -> None:
     if ssh:
-        refuse_with_ssh(ssh, in_allocation=in_allocation, **{"with": bool(packages)})
+        refuse_with_ssh(ssh, in_allocation=in_allocation, packages=bool(packages))
 
 
 def _read_launch(

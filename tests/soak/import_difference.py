@@ -25,7 +25,7 @@ from argosy.launch.import_script.files import render_jobs
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import ImportedJob, ImportedScript, Translation
 from argosy.slurm.sbatch import complete_option
-from argosy.slurm.script_reader import read_job_script
+from argosy.slurm.script_reader import parse_job_script
 from tests.soak.script_grammar import FILES, write_script
 from tests.soak.stub_world import NO_END, PROJECT, Call, World, collect_tools
 
@@ -208,7 +208,7 @@ def _make_image(world: World, image: str) -> None:
 
 
 def _options(text: str) -> dict[str, str]:
-    return {complete_option(each.name): each.value for each in read_job_script(text).options}
+    return {complete_option(each.name): each.value for each in parse_job_script(text).options}
 
 
 def _folder(text: str) -> str:
@@ -274,7 +274,7 @@ def _differences(text: str, original: list[Call], jobs: list[tuple[ImportedJob, 
 
 
 def _ends(text: str) -> dict[int, int]:
-    script = read_job_script(text)
+    script = parse_job_script(text)
     found: dict[int, int] = {}
     for each in script.statements:
         found[each.line] = max(found.get(each.line, 0), each.end)

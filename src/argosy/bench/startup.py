@@ -19,12 +19,13 @@ from argosy.bench.result import quartiles
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER
 from argosy.core.parse import parse_json
-from argosy.core.process import Command, find_program, run_checked
+from argosy.core.process import Command, find_program
 from argosy.core.records import asdict, replace
 from argosy.core.render import align_rows
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
+from argosy.core.tool_errors import run_checked
 from argosy.images.flat import base_source, layer_source
 from argosy.images.open import open_image
 from argosy.images.prefix import version_folder

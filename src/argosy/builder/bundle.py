@@ -41,11 +41,12 @@ from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import hold_lock
 from argosy.core.model import Bind
 from argosy.core.os_errors import refuse_unwritable_folder
-from argosy.core.process import Command, tool_error
+from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, editing, refuse_existing, work_folder
+from argosy.core.tool_errors import tool_error
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.requirements import package_of

@@ -22,11 +22,12 @@ from argosy.builder.python.base_python import site_folders
 from argosy.core.errors import ToolFailed
 from argosy.core.model import Image
 from argosy.core.parse import decode_json
-from argosy.core.process import Command, run_checked
+from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.redact import redact, split_login
 from argosy.core.session import Session
 from argosy.core.store import work_folder
+from argosy.core.tool_errors import run_checked
 from argosy.images.find import fetch_or_find_image, means_reference, open_reference
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.rootfs import resolve_in_root

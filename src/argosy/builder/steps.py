@@ -32,10 +32,11 @@ from argosy.builder.python.base_python import hold_line
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import APT_AS_ROOT, DEFAULT_PATH, ENV_PREFIX, ENV_SCRIPT, ROOT
 from argosy.core.model import Bind, Choice
-from argosy.core.process import LAST_LINES, Command, Reply
+from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
+from argosy.core.tool_errors import LAST_LINES
 from argosy.images.rootfs import find_link, locate_in_root
 from argosy.recipes.lock import Lock
 from argosy.recipes.pip_settings import CERTIFICATE_VARIABLES, PROXY_VARIABLES

@@ -168,7 +168,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     mode = _take_mode(options)
     _refuse_contradicting(mode)
     session = open_session(verbose=mode.verbose)
-    request = replace(change(cmd_launch.request_of_options(session, **options)), in_allocation=mode.in_allocation)
+    request = replace(change(cmd_launch.request_of_options(ctx, session, **options)), in_allocation=mode.in_allocation)
     if mode.ssh:
         refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
     if mode.dry_run or mode.script is not None:
@@ -216,7 +216,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
             "--ranks cannot be used with several --nodes", hint="use --ranks-per-node or --gpus-per-node instead"
         )
     session = open_session(verbose=mode.verbose)
-    requests = [change(cmd_launch.request_of_options(session, **{**options, "nodes": count})) for count in counts]
+    requests = [change(cmd_launch.request_of_options(ctx, session, **{**options, "nodes": count})) for count in counts]
 
     def preview(request: LaunchRequest) -> LaunchPlan:
         return cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh)
@@ -261,7 +261,7 @@ def _settings(
             hint="show one with: argosy launch --dry-run --env NAME=VALUE …",
         )
     variants = settings.parse_variants(tries, session.host.environment)
-    request = replace(cmd_launch.request_of_options(session, **options), in_allocation=mode.in_allocation)
+    request = replace(cmd_launch.request_of_options(ctx, session, **options), in_allocation=mode.in_allocation)
     launched = settings.launch_variants(request, variants, session, rounds=rounds, phrase=phrase)
     code = cmd_launch.report_submitted(launched, session, follow=mode.follow) if launched.job else launched.code
     if mode.follow or not launched.job:

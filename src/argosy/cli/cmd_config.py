@@ -81,7 +81,7 @@ def set_value(key: str, value: str) -> None:
     if key == "site" and value:
         load_site(value, open_session(quiet=True).host)
     request = make_request({key: value}, open_session(quiet=True).host)
-    refuse_invalid_options(request.options, given={key: (value, "argosy config set")})
+    refuse_invalid_options(request.options, sources={key: (value, "argosy config set")})
     path = write_config(os.environ, key, value, waiting=_report_wait)
     click.echo(f"{path}: {key} = {value}".rstrip())
     setting = configured_settings(open_session(quiet=True).host).get(key)

@@ -21,6 +21,7 @@ from argosy.cli.output import (
     use_colour,
     wrap_text,
 )
+from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
@@ -33,8 +34,8 @@ from argosy.recipes.option_row import PROJECT_FILE
 from argosy.slurm.queries import is_job_id
 
 
-def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
-    plan = _prepare_to_explain(open_session(), options)
+def _explain(context: click.Context, /, *, as_json: bool, verbose: bool, **options: Any) -> None:
+    plan = _prepare_to_explain(context, open_session(), options)
     rows = explain_plan(plan)
     if as_json:
         print_json(rows)
@@ -49,12 +50,14 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
             click.echo("\n".join(chosen))
 
 
-def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
+def _prepare_to_explain(context: click.Context, session: Session, options: dict[str, Any]) -> LaunchPlan:
     """Return the plan of a submitted job, or of a launch with these options."""
     name = options["image"]
     if not options["command"] and not Path(name).exists() and _means_submitted(session, name):
         return kept_plan(session, resolve_name(session, name))
-    return prepare_launch(request_of_options(session, **options), session, purpose=Purpose.SHOW)
+    smoke = options.pop("smoke")
+    request = replace(request_of_options(context, session, **options), smoke=smoke)
+    return prepare_launch(request, session, purpose=Purpose.SHOW)
 
 
 def _means_submitted(session: Session, name: str) -> bool:
@@ -112,7 +115,7 @@ explain = json_option(
         GroupedCommand(
             "explain",
             params=[each for each in launch.params if each.name not in NOT_IN_EXPLAIN],
-            callback=_explain,
+            callback=click.pass_context(_explain),
             help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
             "Takes the arguments of 'argosy launch', or a submitted job (number, name or 'last'); starts nothing.",
         )

@@ -72,22 +72,21 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
     argosy launch my.sif --ranks 2 --dry-run -- python train.py    # the script
     argosy launch train --nodes 4          # [job.train] of argosy.toml, 4 nodes
     """
-    ctx.exit(_launch(**options))
+    ctx.exit(_launch(ctx, **options))
 
 
 def _launch(
-    *, dry_run: bool, script: Path | None, in_allocation: bool, follow: bool, as_json: bool, verbose: bool,
-    interactive: bool, smoke_first: bool, ssh: str, packages: tuple[str, ...], **options: Any,
+    context: click.Context, /, *, dry_run: bool, script: Path | None, in_allocation: bool, follow: bool, as_json: bool,
+    verbose: bool, interactive: bool, smoke: bool, smoke_first: bool, ssh: str, packages: tuple[str, ...],
+    **options: Any,
 ) -> int:  # fmt: skip
-    _refuse_several(
-        in_allocation=in_allocation, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first
-    )
+    _refuse_several(in_allocation=in_allocation, interactive=interactive, smoke=smoke, smoke_first=smoke_first)
     refuse_contradicting_modes(dry_run=dry_run, script=script is not None, as_json=as_json)
     session = open_session(verbose=verbose)
-    request = replace(request_of_options(session, **options), in_allocation=in_allocation)
+    request = replace(request_of_options(context, session, **options), in_allocation=in_allocation, smoke=smoke)
     if ssh:
-        refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
-        refuse_with_ssh(ssh, **{"with": bool(packages)})
+        writes, adds = script is not None, bool(packages)
+        refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=writes, packages=adds)
     if packages:
         from argosy.builder.one_off import extend_launch
 
@@ -129,12 +128,12 @@ def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
 
 
 def refuse_contradicting_modes(*, dry_run: bool, script: bool, as_json: bool) -> None:
-    """Refuse a dry run that would write a file, and JSON of a job that starts.
+    """Refuse contradicting options.
 
     Raises
     ------
     UsageError
-        If it is one of the two.
+        If a dry run would also write the script to a file, or if JSON is requested for a job that starts.
     """
     _refuse_several(dry_run=dry_run, script=script)
     if as_json and not dry_run:
@@ -179,7 +178,7 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
     from argosy.core.ssh import parse_remote
-    from argosy.launch.submit_ssh import launch_after_smoke
+    from argosy.launch.smoke_first import launch_after_smoke
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:
@@ -204,24 +203,26 @@ def _follow(session: Session, launched: Launched) -> int:
     return follow_to_end(session, launched.job, every=launched.polling_seconds)
 
 
-def request_of_options(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:
+def request_of_options(context: click.Context, session: Session, /, **options: Any) -> LaunchRequest:
     """Return the request of the options on the command line, completed by files and variables.
+
+    Parameters
+    ----------
+    context
+        The context of the command: it knows which options the user typed, and which have their default.
 
     Raises
     ------
     UsageError
         If there is neither a command nor a job of that name.
     """
-    given = {name: value for name, value in options.items() if _is_given(name, value)}
-    request = replace(read_request(given, session.host), smoke=smoke)
+    default = click.core.ParameterSource.DEFAULT
+    typed = {
+        name: value for name, value in options.items() if value and context.get_parameter_source(name) is not default
+    }
+    request = read_request(typed, session.host)
     if "@" not in request.options.exclude:
         return request
     from argosy.diagnostics.verify.verify import exclude_bad_nodes_of
 
     return exclude_bad_nodes_of(request, session)
-
-
-def _is_given(name: str, value: object) -> bool:
-    context = click.get_current_context(silent=True)
-    source = context.get_parameter_source(name) if context else None
-    return bool(value) and source is not click.core.ParameterSource.DEFAULT

@@ -1,6 +1,7 @@
 """Start programs; the only module that does.
 
-A command is a tuple of arguments, so no shell ever splits it. `FakeRunner` is for tests, including those of users.
+A command is a tuple of arguments, so no shell ever splits it. `FakeRunner` is for tests: those of Argosy, and those of
+programs that use its Python API.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from argosy.core.children import IDLE, TIMED_OUT, forwarding, wait_while_active
-from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
+from argosy.core.errors import ToolMissing
 from argosy.core.locks import deferred_signals
 from argosy.core.shell import format_command
 
@@ -32,28 +33,6 @@ if TYPE_CHECKING:
 Argv = tuple[str, ...]
 OnLine = Callable[[str], None]
 OnBlock = Callable[[bytes], None]
-
-LAST_LINES = 12
-FULL_DISK = (
-    "no space left on device",
-    "don't have enough free space in",
-    "disk quota exceeded",
-    "os error 28",
-    "os error 122",
-)
-FULL_DISK_HINT = (
-    "free some space or files (df -h, df -i and quota -s show usage; argosy cache gc removes unused files of the "
-    "cache), or choose another folder with --work-dir, --output or ARGOSY_CACHE"
-)
-LIMITS = {
-    128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more memory, "
-    "for example a compute node",
-    128 + signal.SIGXCPU: "it exceeded the CPU time limit (ulimit -t); retry on a compute node",
-    128 + signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f); raise it with 'ulimit -f unlimited'",
-}
-"""Hints for programs that the system ended, by exit code."""
-
-BY_HAND = "run the command by hand to see its whole output"
 
 PACKAGES = {
     "bwrap": "bubblewrap",
@@ -124,40 +103,6 @@ class Runner(Protocol):
 
     def exec_command(self, command: Command) -> int:
         """Replace this process with the program; a runner that cannot do so returns the program's exit code."""
-
-
-def run_checked(
-    runner: Runner, command: Command, *, doing: str, hint: str = "", on_line: OnLine | None = None
-) -> Reply:
-    """Run a program that must succeed.
-
-    Raises
-    ------
-    ToolFailed
-        If the exit code is not 0; the evidence is the command and its last lines.
-    CheckFailed
-        If it failed because the disk is full.
-    """
-    reply = runner.run(command, on_line)
-    if reply.code != 0:
-        raise tool_error(command, reply, doing=doing, hint=hint)
-    return reply
-
-
-def tool_error(command: Command, reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
-    """Return the error for a program that failed.
-
-    Parameters
-    ----------
-    hint
-        The next step; by default, to run the command of the evidence by hand.
-    """
-    text = (reply.stderr.strip() or reply.stdout.strip()).splitlines()
-    lines = [f"$ {shorten_command(command)}", *text[-LAST_LINES:], f"(exit code {reply.code})"]
-    full = next((line for line in text if any(mark in line.lower() for mark in FULL_DISK)), None)
-    if full is not None:
-        return CheckFailed(f"{doing} failed: no space left", evidence="\n".join(lines), hint=FULL_DISK_HINT)
-    return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=LIMITS.get(reply.code, hint or BY_HAND))
 
 
 def shorten_command(command: Command) -> str:
@@ -235,7 +180,7 @@ class RealRunner:
             if on_stderr is not None:
                 forwarder.copy_errors(child, on_stderr)
             code = forwarder.wait(child)
-        return 128 - code if code < 0 else code
+        return _exit_code(code)
 
     def exec_command(self, command: Command) -> int:
         """Replace this process with the program, which then has its signals, terminal and exit code."""
@@ -309,12 +254,24 @@ def _guard(signal_name: str) -> Argv:
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
+def _exit_code(code: int) -> int:
+    """Return the exit code that a shell shows: 128 and the number of the signal that ended the program."""
+    return 128 - code if code < 0 else code
+
+
 def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
+    """Write the input of a program, capture its output until it ends, and return the output with the exit code.
+
+    The lines of standard error go to `on_line`. If both streams are one (see `Command.joined`), it counts as standard
+    error, and the reply's standard output is empty. A program without data for `Command.idle` seconds is ended and gets
+    the exit code `TIMED_OUT`.
+    """
+    output, errors = (child.stdout, child.stderr) if child.stderr else (None, child.stdout)
     out: list[bytes] = []
     err: list[bytes] = []
     threads = [
-        threading.Thread(target=_read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
-        threading.Thread(target=_read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
+        threading.Thread(target=_read_blocks, args=(output, out.append), daemon=True),
+        threading.Thread(target=_read_lines, args=(errors, err.append, on_line), daemon=True),
     ]
     patience: float | None = None
     try:
@@ -338,7 +295,7 @@ def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
                 thread.join(patience)
     if not ended:
         err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
-    return Reply(128 - code if code < 0 else code, _decode_blocks(out), _decode_blocks(err))
+    return Reply(_exit_code(code), _decode_blocks(out), _decode_blocks(err))
 
 
 def _ends_within(child: Child, seconds: float | None) -> bool:

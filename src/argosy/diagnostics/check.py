@@ -19,10 +19,10 @@ from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.model import APPTAINERS, ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
-from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import in_double_quotes, quote, read_function
+from argosy.core.tool_errors import tool_error
 from argosy.host.architectures import go_arch
 from argosy.images.catalog import with_images_of
 from argosy.images.describe import CatalogEntry

@@ -10,9 +10,10 @@ import msgspec
 
 from argosy.builder.freeze import freeze_whole
 from argosy.core.errors import ToolFailed, ToolMissing
-from argosy.core.process import LAST_LINES, Command
+from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.store import work_folder
+from argosy.core.tool_errors import LAST_LINES
 from argosy.recipes.lock import Lock, PackageKind
 
 SCANNER = "pip-audit"

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.process import Command, OnLine, Reply, Runner, tool_error
+from argosy.core.process import Command, OnLine, Reply, Runner
 from argosy.core.progress import Meter
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -26,6 +26,7 @@ from argosy.core.session import Session
 from argosy.core.shell import CALL, ShellExpr, Word, in_double_quotes, join, read_function, read_shell
 from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text, suggest_mkdir
 from argosy.core.store import digest_of_file, work_folder
+from argosy.core.tool_errors import tool_error
 from argosy.images.catalog import parse_catalog_name
 from argosy.images.find import fetch_or_find_image
 from argosy.images.flat import base_source, find_base_spans, source_of

@@ -13,9 +13,10 @@ import msgspec
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, ToolMissing
 from argosy.core.model import APPTAINERS, plain_fingerprint
 from argosy.core.parse import parse_json
-from argosy.core.process import Command, Reply, Runner, tool_error
+from argosy.core.process import Command, Reply, Runner
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.core.tool_errors import tool_error
 from argosy.images.find import fetch_or_find_image
 from argosy.images.open import open_image
 from argosy.images.sif.format import DataType, Sif, SifPart

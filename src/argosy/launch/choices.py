@@ -112,7 +112,7 @@ def choose_local_facts(context: LaunchContext) -> LaunchFacts:
         options=target.options,
         mpi="",
         site_settings=settings,
-        choices=with_sources(choices, request.given),
+        choices=with_sources(choices, request.sources),
     )
 
 
@@ -154,7 +154,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         options=options,
         mpi=mpi,
         site_settings=settings,
-        choices=with_sources(choices, request.given),
+        choices=with_sources(choices, request.sources),
         rank_python=rank_python,
     )
 

@@ -36,7 +36,7 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> tuple[La
     SiteError
         If the site does not have this mode.
     """
-    refuse_invalid_options(request.options, request.extra, request.given)
+    refuse_invalid_options(request.options, request.extra, request.sources)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
     if not site.has_slurm:
@@ -59,7 +59,7 @@ def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchReq
     """Refuse the options that need Slurm; list those of the project file as not used."""
     if request.in_allocation:
         raise _no_allocation(site, host)
-    given = {name: getattr(request, name) for name in (*HINT_WITHOUT_SLURM, "mode") if name in request.given}
+    given = {name: getattr(request, name) for name in (*HINT_WITHOUT_SLURM, "mode") if name in request.sources}
     rows = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
     for name, hint in HINT_WITHOUT_SLURM.items():
@@ -181,7 +181,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
     resources, counts = _allocated_shape(request, site, environment)
     nodes_there = at_partition(site, site.partition(partition[1]))
-    cores = _cores_per_rank(resources, nodes_there, host, typed="cpus_per_rank" not in request.given)
+    cores = _cores_per_rank(resources, nodes_there, host, typed="cpus_per_rank" not in request.sources)
     if cores:
         resources, counts = replace(resources, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
     rows = unused_rows({name: value for name, value in late.items() if (name, value) != partition}, UNUSED_HERE)
@@ -195,7 +195,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
         checkpoint="",
         gpu_type="",
         choices=(*request.choices, *rows, *_replaced(request, counts)),
-        given={name: value for name, value in request.given.items() if name not in _keys_of(counts)} | found,
+        sources={name: value for name, value in request.sources.items() if name not in _keys_of(counts)} | found,
     )
 
 
@@ -206,7 +206,7 @@ def _keys_of(counts: Mapping[str, str]) -> set[str]:
 
 def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Choice]:
     """Yield the numbers of the project file that the allocation replaces."""
-    for name, (value, source) in request.given.items():
+    for name, (value, source) in request.sources.items():
         if name in _keys_of(counts) and value != counts.get(name):
             yield Choice(option_name(name), value, UNUSED_HERE, source, mark=Mark.UNUSED)
 
@@ -225,7 +225,7 @@ def _allocated_shape(
     has = known | {"gpus": known.get("gpus_per_node", 0) * known.get("nodes", 1)}
     for name, number in has.items():
         asked = getattr(resources, name)
-        if number and asked and asked != number and name not in request.given:
+        if number and asked and asked != number and name not in request.sources:
             raise UsageError(
                 f"{option_name(name)} contradicts the allocation",
                 evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {number}",

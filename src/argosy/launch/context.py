@@ -75,7 +75,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
     """Choose the partition of a launch, its shape there, and the options of its job.
 
     The user's options limit the partition, the partition decides the GPUs of a node, and the shape decides the memory.
-    A launch in an allocation gets no defaults, because the options of the allocation apply.
+    In an allocation, the options are those of the allocation; the variables of sbatch do not count.
 
     Parameters
     ----------
@@ -107,33 +107,33 @@ def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> Laun
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    asked, why_asked = request.options, tuple[Choice, ...]()
+    options, why_options = request.options, tuple[Choice, ...]()
     if not request.in_allocation:
-        asked, why_asked = _with_user_defaults(request.options, host)
-    refuse_invalid_options(asked, request.extra, request.given)
-    resources, why_gpus = _with_default_gpus(request, site, asked)
-    needs = _needs_of(resources, asked)
-    partition, why_partition = choose_partition(site, asked.partition, needs)
+        options, why_options = _with_user_defaults(request.options, host)
+    refuse_invalid_options(options, request.extra, request.sources)
+    resources, why_gpus = _with_default_gpus(request, site, options)
+    needs = _needs_of(resources, options)
+    partition, why_partition = choose_partition(site, options.partition, needs)
     job_site = _site_of_job(request, site, partition, needs, host)
-    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if asked.exclusive else ""
+    share = BY_ALLOCATION if request.in_allocation else BY_WHOLE_NODES if options.exclusive else ""
     shape, why_shape = choose_job_shape(
         _with_ranks_of_launcher(resources, request.launcher), job_site, why_gpus, share=share
     )
     if not request.no_check:
-        refuse_memory(asked, shape, job_site)
+        refuse_memory(options, shape, job_site)
         _refuse_other_vendor(request.container.gpu, job_site)
         _refuse_reserved_cores(shape, job_site)
-    name = partition.name if partition else asked.partition
+    name = partition.name if partition else options.partition
     target = LaunchTarget(
         site=job_site,
         shape=shape,
         is_job=True,
         partition=name,
         whole_nodes=is_whole(site, partition, needs),
-        options=asked,
+        options=options,
         choices=(*why_partition, *why_shape, *_idle_gpus(request, shape, job_site, by_default=bool(why_gpus))),
     )
-    return target if request.in_allocation else _with_defaults(target, why_asked)
+    return target if request.in_allocation else _with_defaults(target, why_options)
 
 
 def _needs_of(resources: ResourceRequest, options: JobOptions) -> PartitionNeeds:
@@ -163,12 +163,12 @@ def _site_of_job(
     return job_site
 
 
-def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> LaunchTarget:
+def _with_defaults(target: LaunchTarget, why_options: tuple[Choice, ...]) -> LaunchTarget:
     """Complete the options of a new job: whole nodes if its ranks are bound to cores, then the site's defaults.
 
     Parameters
     ----------
-    why_asked
+    why_options
         The reasons of the user's defaults, which the options contain already.
     """
     site, shape, why_exclusive = target.site, target.shape, tuple[Choice, ...]()
@@ -184,7 +184,7 @@ def _with_defaults(target: LaunchTarget, why_asked: tuple[Choice, ...]) -> Launc
     options, why_site = _with_site_defaults(
         target.options, site, shape, partition=target.partition, whole_nodes=target.whole_nodes
     )
-    return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_asked, *why_site))
+    return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_options, *why_site))
 
 
 def _with_user_defaults(options: JobOptions, host: Host) -> tuple[JobOptions, tuple[Choice, ...]]:
@@ -284,7 +284,7 @@ def _idle_gpus(request: LaunchRequest, shape: JobShape, site: Site, *, by_defaul
         f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}"
         f"{', so some share one' if is_many else ''}; for a rank per {unit}: --ranks {each * shape.nodes}"
     )
-    if {"ranks", "ranks_per_node"} & set(request.given):
+    if {"ranks", "ranks_per_node"} & set(request.sources):
         why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
 
@@ -342,12 +342,12 @@ def refuse_memory(options: JobOptions, shape: JobShape, site: Site) -> None:
             )
 
 
-def _refuse_other_vendor(asked: GpuMode, site: Site) -> None:
+def _refuse_other_vendor(gpu: GpuMode, site: Site) -> None:
     """Refuse GPUs of another vendor than those of the site: each node would stop the job."""
-    vendor = next((name for name, mode in VENDOR_MODES.items() if mode is asked), "")
+    vendor = next((name for name, mode in VENDOR_MODES.items() if mode is gpu), "")
     if vendor and site.node.gpu_vendor not in {"", vendor}:
         raise UsageError(
-            f"--gpu {asked} is for GPUs that {site.name} does not have",
+            f"--gpu {gpu} is for GPUs that {site.name} does not have",
             evidence=f'its profile: gpu_vendor = "{site.node.gpu_vendor}"',
             hint="omit --gpu; --no-check plans the job anyway",
             key="node.gpu_vendor",
@@ -358,7 +358,7 @@ def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> Non
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
     if request.resources.nodes > 1:
         there = advise_on_site(host) or "name your cluster with --site (argosy sites ls), or remove --nodes"
-        source = f" ({request.given['site'][1]})" if "site" in request.given else ""
+        source = f" ({request.sources['site'][1]})" if "site" in request.sources else ""
         raise UsageError(
             f"--nodes {request.resources.nodes} needs a site with Slurm",
             evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",

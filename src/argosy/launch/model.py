@@ -109,8 +109,9 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     """Whether it runs as steps of the present allocation (see `argosy.launch.complete`)."""
     choices: tuple[Choice, ...] = ()
     """Choices made before planning; the plan lists them first."""
-    given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
-    """Values from the project file: option -> value and source, for example ``argosy.toml:12``."""
+    sources: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Values that the user did not type: option -> value and source. The source is a line of the project file
+    (``argosy.toml:12``) or of a configuration file, a variable, or the allocation (``job 7``)."""
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
 
 

@@ -42,20 +42,20 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
         note_local(session, plan)
 
 
-def note_site(session: Session, profile: LoadedSite, given: Mapping[str, tuple[str, str]]) -> None:
+def note_site(session: Session, profile: LoadedSite, sources: Mapping[str, tuple[str, str]]) -> None:
     """Note what users may not expect of the site of a launch: another site, or keys that are not used."""
-    note_other_site(session, profile.site, given)
+    note_other_site(session, profile.site, sources)
     foreign = map(foreign_profiles, profile_folders(session.host))
     for line in filter(None, (*foreign, describe_unused(Path(profile.path)), describe_unused_settings())):
         session.reporter.note(line)
 
 
-def note_other_site(session: Session, site: Site, given: Mapping[str, tuple[str, str]]) -> None:
+def note_other_site(session: Session, site: Site, sources: Mapping[str, tuple[str, str]]) -> None:
     """Note that a job has the settings of a site that this machine does not belong to, and what chose the site.
 
     Parameters
     ----------
-    given
+    sources
         Values that the user did not type, with their sources, as in `LaunchRequest`.
     """
     host = session.host
@@ -63,7 +63,7 @@ def note_other_site(session: Session, site: Site, given: Mapping[str, tuple[str,
         return
     names = [each.name for each in sites_here(host) if each.has_slurm]
     if names and site.name not in names:
-        source = given["site"][1] if "site" in given else "--site"
+        source = sources["site"][1] if "site" in sources else "--site"
         here = f"this machine is {' or '.join(names)}, but {source} says {site.name}"
         session.reporter.note(f"{here}: use {' or '.join(f'--site {name}' for name in names)} for its settings")
 

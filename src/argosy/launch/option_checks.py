@@ -39,10 +39,13 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
 NOT_BY_SSH = {
     "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: bash job.sh",
     "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
-    "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
+    "packages": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
     "script": "--dry-run prints the script for that machine: redirect its output to a file",
 }
-"""Options that work only on this machine -> alternative."""
+"""Argument of an option that works only on this machine -> alternative."""
+
+OPTION_OF_ARGUMENT: Mapping[str, str] = {"packages": "--with"}
+"""Argument of Python -> its option, if that has another name."""
 
 
 def list_unqueued(request: LaunchRequest, site: Site, host: Host) -> tuple[Choice, ...]:
@@ -80,7 +83,7 @@ def refuse_options(
         Returns a better hint than those, or nothing.
     """
     for name in given:
-        if name in instead and name not in request.given:
+        if name in instead and name not in request.sources:
             hint = "; or ".join(filter(None, (advise(), instead[name])))
             raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=hint)
 
@@ -89,7 +92,7 @@ def refuse_with_ssh(ssh: str, **flags: bool) -> None:
     """Refuse the options that need Argosy on the other machine, each with its alternative."""
     for name in (name for name, given in flags.items() if given):
         raise UsageError(
-            f"{option_name(name)} cannot be used with --ssh",
+            f"{OPTION_OF_ARGUMENT.get(name) or option_name(name)} cannot be used with --ssh",
             evidence=f"--ssh {ssh} submits a job on a machine without Argosy",
             hint=NOT_BY_SSH[name],
         )

@@ -106,7 +106,7 @@ RENDEZVOUS = tuple(Variable(name, ShellExpr(f"${name}")) for name in ("MASTER_AD
 def plan_job(context: LaunchContext) -> LaunchPlan:
     """Plan a job of Slurm; errors as `plan_launch`."""
     facts = choose_job_facts(context)
-    slurm = slurm_facts(facts)
+    slurm = plan_slurm_facts(facts)
     options = tuple(directives(slurm))
     asked = (*facts.options.lines(), *facts.request.extra)
     return replace(
@@ -125,8 +125,8 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
     )
 
 
-def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
-    """Return the facts of the job script.
+def plan_slurm_facts(facts: LaunchFacts) -> SlurmFacts:
+    """Plan the command of the launcher, and return all facts of the job script.
 
     Raises
     ------

@@ -31,28 +31,32 @@ PATTERNS = ("output", "error")
 """Paths in which Slurm replaces patterns such as ``%j``."""
 
 
-def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
+def read_request(typed: Mapping[str, Any], host: Host) -> LaunchRequest:
     """Return the request of these options, completed by variables, the project file and the configuration files.
 
     Parameters
     ----------
-    given
-        As for `make_request`; an ``image`` that is the name of a job takes the job's image and command.
+    typed
+        The options that the user typed, or passed to the Python API. An ``image`` that is the name of a job takes the
+        job's image and command.
 
     Raises
     ------
     UsageError
         If there is neither a command nor a job of that name, or a value is not valid.
     """
-    variables = [each for each in read_variables(host.environment, LAUNCH).values() if not given.get(each.key)]
-    options = dict(given) | {setting.key: setting.value for setting in variables}
+    # First: typed options. Second: Argosy's variables.
+    variables = [each for each in read_variables(host.environment, LAUNCH).values() if not typed.get(each.key)]
+    options = dict(typed) | {setting.key: setting.value for setting in variables}
+    # Third: the project file. Its lists are joined with the typed ones.
     joined = _join_project(options, Path(host.cwd, PROJECT_FILE))
+    # Fourth: the configuration files. A variable of sbatch, which the plan reads later, takes precedence over them.
     preset = {key for key, variable in USER_DEFAULTS.items() if host.environment.get(variable)}
     files = read_files(host.environment, LAUNCH, site=joined.get("site") or "").values()
     defaults = [each for each in files if not joined.get(each.key) and each.key not in preset]
-    sources = {each.key: (each.value, each.source) for each in (*variables, *defaults)}
+    sources = joined.get("sources", {}) | {each.key: (each.value, each.source) for each in (*variables, *defaults)}
     values = {each.key: each.value for each in defaults}
-    return make_request(joined | values | {"given": joined.get("given", {}) | sources}, host)
+    return make_request(joined | values | {"sources": sources}, host)
 
 
 def _join_project(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -84,28 +88,29 @@ def configured_settings(host: Host) -> dict[str, ConfigSetting]:
 
         project = read_project_here(path)
         site = read_variables(host.environment, ("site",))
-        written = with_defaults(project, {key: each.value for key, each in site.items()})["given"]
+        written = with_defaults(project, {key: each.value for key, each in site.items()})["sources"]
         found |= {key: ConfigSetting(key, value, source) for key, (value, source) in written.items()}
     found |= read_variables(host.environment)
     found = read_files(host.environment, site=found["site"].value if "site" in found else "") | found
     return {key: found[key] for key in KEYS if key in found}
 
 
-def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
+def make_request(options: Mapping[str, Any], host: Host) -> LaunchRequest:
     """Return the request of these options; paths are made absolute from the current folder.
 
     Parameters
     ----------
-    given
-        Options by name, with ``_`` for ``-`` (see `LaunchOptions`), ``image``, ``command``, ``given``: the values that
-        come from the project file, and ``unused``: choices for values of it that are for another site.
+    options
+        Options by name, with ``_`` for ``-`` (see `LaunchOptions`), ``image`` and ``command``. ``sources`` has those of
+        them that the user did not type (see `LaunchRequest.sources`), and ``unused`` a choice for each value of the
+        project file that is for another site.
 
     Raises
     ------
     UsageError
         If the value of an option is not valid.
     """
-    options = plain_values({key: value for key, value in given.items() if value}, LaunchOptions)
+    options = plain_values({key: value for key, value in options.items() if value}, LaunchOptions)
     records: dict[str, dict[str, Any]] = {"shape": {}, "slurm": {}, "request": {}}
     for name, row in LAUNCH.items():
         if name in options and row.record in records:
@@ -115,7 +120,7 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
         command=tuple(options.get("command", ())),
         resources=_with_ranks_per_node(ResourceRequest(**records["shape"]), options.get("ranks_per_node", 0)),
         options=JobOptions(**records["slurm"]),
-        given=options.get("given", {}),
+        sources=options.get("sources", {}),
         choices=options.get("unused", ()),
         container=parse_container(options, host.environment),
         **records["request"],
@@ -139,12 +144,16 @@ def _convert(name: str, row: Row, options: Mapping[str, Any], host: Host) -> Any
         case "sbatch_arg":
             value = tuple(map(complete_argument, value))
         case "mpi":
-            refuse_invalid_mpi(value, options.get("given", {}).get("mpi", ("", ""))[1])
+            refuse_invalid_mpi(value, options.get("sources", {}).get("mpi", ("", ""))[1])
     return value
 
 
 def _absolute(name: str, options: Mapping[str, Any], host: Host) -> str:
-    """Return a path from the current folder; that of an output file from the job's folder, as sbatch resolves it."""
+    """Return the absolute path of an option.
+
+    A relative path begins in the current folder. The path of an output file begins in the folder of ``--chdir``,
+    because sbatch resolves it there.
+    """
     path = parse_path(options[name])
     if name not in PATTERNS:
         return str(Path(host.cwd, path))
@@ -187,13 +196,13 @@ NAMES = ("site", "mode", "launcher", "runtime", "partition")
 def locate_given_values(request: LaunchRequest) -> Iterator[None]:
     """Add the file and line, or the variable, of each value that an error quotes and the user did not type.
 
-    The same goes for a value of the project file that is for another site, if the error asks for its option.
+    If the error asks for an option, also add the value that the project file has for it, but for another site.
     """
     try:
         yield
     except (UsageError, SiteError) as error:
         lines = [error.evidence]
-        for key, (value, source) in request.given.items():
+        for key, (value, source) in request.sources.items():
             quoted = key in NAMES and re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", error.what)
             if quoted and source not in error.evidence:
                 lines.append(f"{source}: {key} = {value}")
@@ -224,15 +233,15 @@ CHOICE_OF_KEY: Mapping[str, str] = {
 """Key of a job in the project file -> key of the choice that it makes; any other key is an option of that name."""
 
 
-def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str]]) -> tuple[Choice, ...]:
-    """Add file and line to the choices whose value comes from the project file; add a row for values without a choice.
+def with_sources(choices: tuple[Choice, ...], sources: Mapping[str, tuple[str, str]]) -> tuple[Choice, ...]:
+    """Add the source to the choices whose value the user did not type, and a choice for each such value that has none.
 
     Parameters
     ----------
-    given
-        Key, or ``env.NAME`` -> value and ``argosy.toml:12``.
+    sources
+        As in `LaunchRequest`; a variable of the job has the key ``env.NAME``.
     """
-    names = {_name(key, choices): (value, source) for key, (value, source) in given.items()}
+    names = {_name(key, choices): (value, source) for key, (value, source) in sources.items()}
     sourced = tuple(
         replace(choice, source=names[choice.key][1], why=_why(choice.why, names[choice.key][1]))
         if choice.key in names and choice.source in {"option", "default"}

@@ -133,7 +133,7 @@ def resolve_launch(
         refuse_host_program(request.command)
     profile = profile or load_profile(request.site, host)
     if purpose is Purpose.START:
-        note_site(session, profile, request.given)
+        note_site(session, profile, request.sources)
     host = with_allocated_gpus(session) if request.in_allocation else host
     with locate_profile_errors(request.site, host):
         request, site = complete_request(_without_own_cluster(request, host), profile.site, host)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -33,7 +32,7 @@ from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
-from argosy.launch.submit import Launched, launch, output_folders, write_record
+from argosy.launch.submit import Launched, output_folders, write_record
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
@@ -195,29 +194,6 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     submission = new_submission(session.host, site=plan.site, profile=request.site, output=output)
     record_job(session, folder, replace(submission, job=job, ssh=remote.host, there=record))
     return Launched(0, job, str(folder), plan.polling_seconds)
-
-
-def launch_after_smoke(request: LaunchRequest, session: Session, remote: Remote | None) -> tuple[Launched, Launched]:
-    """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
-
-    Both are planned before the first is submitted, so that an invalid request submits neither.
-
-    Parameters
-    ----------
-    remote
-        The login node where both are submitted by ssh; None for this machine.
-    """
-    if remote is None:
-        prepare_launch(request, session, purpose=Purpose.SHOW)
-        submit_one = partial(launch, session=session)
-    else:
-        preview(request, session, remote)
-        submit_one = partial(launch_by_ssh, session=session, remote=remote)
-    smoke = submit_one(replace(request, smoke=True))
-    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts if the smoke run succeeds")
-    after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
-    extra = (*request.extra, "--kill-on-invalid-dep=yes")
-    return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
 
 
 def _submission(plan: LaunchPlan, remote_site: RemoteSite, folder: Path, record: str) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_json
-from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
+from argosy.core.process import Reply
 from argosy.core.redact import redact
+from argosy.core.tool_errors import FULL_DISK, FULL_DISK_HINT, LAST_LINES
 from argosy.recipes.conda_request import CondaPackage, CondaPlan
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.merge import python_fits

@@ -40,7 +40,7 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
         )
     words = _join(project, options, name)
     if "image" not in words and project.table.image.output:
-        words["given"]["image"] = (project.output.name, project.where("image", "output"))
+        words["sources"]["image"] = (project.output.name, project.where("image", "output"))
     return {"image": str(project.output), "name": name} | words
 
 
@@ -52,18 +52,19 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
 def _join(project: Project, options: Mapping[str, Any], job: str) -> dict[str, Any]:
     """Join the tables of the file with given options.
 
-    ``given`` has value and place of each option that the file sets, ``unused`` a choice for each name of another site.
+    ``sources`` has the value and the place of each option that the file sets; ``unused`` has a choice for each name of
+    another site.
     """
     options = plain_values(options, LaunchOptions)
     tables: dict[tuple[str, ...], dict[str, Any]] = {("launch",): _table_options(project.table.launch.given(), options)}
     if job:
         tables["job", job] = _table_options(project.table.job[job].given(), options)
     words, places, unused = _join_tables(project, tables, options)
-    given = {key: (_one_line(words[key]), places[key]) for key in words if key not in options and key not in LISTS}
+    sources = {key: (_one_line(words[key]), places[key]) for key in words if key not in options and key not in LISTS}
     pairs = (text.partition("=") for text in words.get("env", ()))  # other lists appear unchanged in the script
-    given |= {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
+    sources |= {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
     lists = {key: (*words.get(key, ()), *options.get(key, ())) for key in LISTS}
-    return words | options | lists | {"given": given, "unused": unused}
+    return words | options | lists | {"sources": sources, "unused": unused}
 
 
 def _join_tables(
@@ -71,9 +72,9 @@ def _join_tables(
 ) -> tuple[dict[str, Any], dict[str, str], tuple[Choice, ...]]:
     """Join tables of the file, of which later ones take precedence: values, their places, and names that do not count.
 
-    A partition, an account and other names belong to one site: the ``site`` of their table, or without that key, the
-    one of the table before it. They do not count if the launch has another site. If the file names no site, they count
-    everywhere.
+    A table belongs to the site that its key ``site`` names, or else to the site of the table before it. Its partition,
+    account and other names of that site do not count if the launch has another site. Without any site in the file, they
+    count at every site.
     """
     words: dict[str, Any] = {}
     places: dict[str, str] = {}

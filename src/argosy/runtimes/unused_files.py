@@ -11,10 +11,11 @@ import msgspec
 
 from argosy.core.errors import ImageError, ToolMissing, UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
-from argosy.core.process import Command, find_program, run_checked
+from argosy.core.process import Command, find_program
 from argosy.core.session import Session
 from argosy.core.shell import render_command
 from argosy.core.store import work_folder
+from argosy.core.tool_errors import run_checked
 from argosy.images.find import fetch_or_find_image
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.squashfs.pack import parse_whiteouts

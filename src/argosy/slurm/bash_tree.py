@@ -87,6 +87,11 @@ def captured(root: Node, query: str) -> list[Node]:
     return QueryCursor(_query(query)).captures(root).get("it", [])
 
 
+def node_text(node: Node) -> str:
+    """Return the text of a node as it is written."""
+    return (node.text or b"").decode(errors="replace")
+
+
 READ_AS_COMMANDS = re.compile(r"\b(eval|trap)\b|/dev/stdin")
 """Commands for which a text is the text of further commands."""
 

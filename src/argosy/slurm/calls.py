@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice, ChoiceKey, Mark
-from argosy.core.process import Argv, Command, Reply, tool_error
+from argosy.core.process import Argv, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.tool_errors import tool_error
 
 NO_CLUSTER = "Could not establish a configuration source"
 

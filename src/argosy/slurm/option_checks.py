@@ -56,13 +56,13 @@ OUR_OPTIONS: Mapping[str, str] = {
 
 
 def refuse_invalid_options(
-    options: JobOptions, extra: tuple[str, ...] = (), given: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    options: JobOptions, extra: tuple[str, ...] = (), sources: Mapping[str, tuple[str, str]] = MappingProxyType({})
 ) -> None:
     """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
 
     Parameters
     ----------
-    given
+    sources
         Values that come from a file or a variable, with their source: the error names it.
     """
     if options.mem and options.mem_per_gpu:
@@ -77,9 +77,9 @@ def refuse_invalid_options(
             if value:
                 check(f"--{name.replace('_', '-')}", value)
         except UsageError as error:
-            if name not in given:
+            if name not in sources:
                 raise
-            text, source = given[name]
+            text, source = sources[name]
             raise UsageError(error.what, evidence=f"{source}: {name} = {text}", hint=error.hint) from error
     for word in extra:
         _refuse_other(word)

@@ -20,10 +20,11 @@ from argosy.builder.output.assemble import plan_metadata, write_delta
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import APPTAINER_BASE, ENV_PREFIX, LOCK, ROOT, Activation
 from argosy.core.model import Bind
-from argosy.core.process import Command, run_checked
+from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy, work_folder
+from argosy.core.tool_errors import run_checked
 from argosy.host.architectures import MACHINES, go_arch
 from argosy.images.identify import Kind, identify_file
 from argosy.images.rootfs import write_in_root

@@ -16,12 +16,12 @@ from argosy.core.cache import fill_once
 from argosy.core.errors import ImageError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Bind, ContainerRequest, GpuMode
-from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.shared_folders import is_public
 from argosy.core.store import link_or_copy
+from argosy.core.tool_errors import tool_error
 from argosy.images.find import fetch_or_find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image

@@ -18,7 +18,8 @@ import pytest
 from argosy.core import children
 from argosy.core.children import TIMED_OUT, Forwarder
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
-from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
+from argosy.core.process import Command, FakeRunner, RealRunner, Reply, shorten_command
+from argosy.core.tool_errors import run_checked
 from argosy.core.worker_threads import WorkerThreads
 
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")

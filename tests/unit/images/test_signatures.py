@@ -141,7 +141,7 @@ def test_an_option_overrides_the_signers_that_the_project_requires(tmp_path: Pat
     project = read_project(file)
     words = with_job(project, "train", {})
     assert parse_container(words, {}).signed_by == (ADA.fingerprint,)
-    assert words["given"]["signed_by"][1] == "argosy.toml:2"
+    assert words["sources"]["signed_by"][1] == "argosy.toml:2"
     assert parse_container(with_job(project, "train", {"signed_by": (BOB.fingerprint,)}), {}).signed_by == (
         BOB.fingerprint,
     )

@@ -17,7 +17,7 @@ from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.outputs import find_output, lines_of_rank, of_batch
 from argosy.jobs.record import Run, last_run, parse_ranks, read_first, read_first_output, read_ranks, read_runs
-from argosy.launch.launchers.launcher import COPY, NOTE, Counts, LauncherSpec, srun
+from argosy.launch.launchers.launcher import COPY, NOTE, Counts, LauncherSpec, find_launcher
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import (
     CORES,
@@ -125,7 +125,7 @@ def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> N
 def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
     command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")
     spec = LauncherSpec(command, Counts("2", "2"), note_file=str(record / RANK_FILE))
-    _, *words = srun(spec).command
+    _, *words = find_launcher("srun").plan(spec).command
     task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
     where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "SLURMD_NODENAME": "n2", "PATH": os.environ["PATH"]}
     line = (shell, *map(str, words))

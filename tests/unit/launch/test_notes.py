@@ -113,7 +113,7 @@ def test_a_refused_job_is_blamed_on_the_cluster_that_refused_it(tmp_path: Path) 
     host = make_host("sbatch", cwd=str(tmp_path), environment={"SLURM_CLUSTER_NAME": "here"})
     refusal = Reply(1, "", "sbatch: error: Batch job submission failed: Invalid account")
     session = replace(make_session(tmp_path, host, FakeRunner([(("sbatch",), refusal)])), reporter=Hearing(heard))
-    request = LaunchRequest("bare:", ("true",), "there", given={"site": ("there", "ARGOSY_SITE")})
+    request = LaunchRequest("bare:", ("true",), "there", sources={"site": ("there", "ARGOSY_SITE")})
     with pytest.raises(SiteError, match=r"^here rejects this job"):
         launch(request, session)
     assert "this machine is here, but ARGOSY_SITE says there: use --site here for its settings" in heard

@@ -460,9 +460,9 @@ def test_a_job_of_the_project_file_is_a_whole_launch(project: Project) -> None:
 def test_each_value_has_its_line_and_an_option_wins(project: Project) -> None:
     request = make_request(with_job(project, "train", {"nodes": 2, "bind": ("/more",), "env": ("B=z",)}), HOST)
     assert request.resources.nodes == 2
-    assert request.given["account"] == ("p1", "argosy.toml:5")
-    assert request.given["command"] == ("python t.py", "argosy.toml:8")
-    assert "nodes" not in request.given
+    assert request.sources["account"] == ("p1", "argosy.toml:5")
+    assert request.sources["command"] == ("python t.py", "argosy.toml:8")
+    assert "nodes" not in request.sources
     assert [bind.source for bind in request.container.binds] == ["/data", "/more"]
     assert [v.value for v in request.container.variables] == ["z"]
 
@@ -483,7 +483,7 @@ def plan_of(request: LaunchRequest) -> LaunchPlan:
 
 def test_a_launch_outside_the_projects_jobs_takes_its_defaults(project: Project) -> None:
     request = make_request(with_defaults(project, {"image": "x.sif", "command": ("id",), "site": "lab"}), HOST)
-    assert (request.site, request.options.account, request.given["account"][1]) == ("lab", "p1", "argosy.toml:5")
+    assert (request.site, request.options.account, request.sources["account"][1]) == ("lab", "p1", "argosy.toml:5")
     assert [v.name for v in request.container.variables] == ["A"]
 
 
@@ -635,7 +635,7 @@ def test_options_that_change_the_run_are_refused_without_a_queue_unless_the_proj
 ) -> None:
     with pytest.raises(UsageError, match=f"--{name} needs a site with Slurm"):
         plan(HERE, **asked)
-    made = plan(HERE, **asked, given={name: ("", "argosy.toml:3")})
+    made = plan(HERE, **asked, sources={name: ("", "argosy.toml:3")})
     assert [row.key for row in made.choices if row.why == UNUSED] == [f"--{name}"]
 
 
@@ -669,7 +669,7 @@ def test_options_for_slurm_in_the_project_file_are_shown_as_unused_elsewhere(nam
     asked: dict[str, Any] = {name: value}
     with pytest.raises(ArgosyError):
         plan(HERE, **asked)
-    made = plan(HERE, **asked, given={name: (value, "argosy.toml:3")})
+    made = plan(HERE, **asked, sources={name: (value, "argosy.toml:3")})
     option = f"--{name.replace('_', '-')}"
     assert [(row.key, row.source) for row in made.choices if row.why == UNUSED] == [(option, "argosy.toml:3")]
 
@@ -677,7 +677,7 @@ def test_options_for_slurm_in_the_project_file_are_shown_as_unused_elsewhere(nam
 def test_mpi_without_the_mpi_launcher_is_refused_or_shown_as_unused_from_the_project_file() -> None:
     with pytest.raises(UsageError, match="--mpi needs the mpi launcher"):
         plan(launcher="srun", mpi="pmix")
-    made = plan(launcher="srun", mpi="pmix", given={"mpi": ("pmix", "argosy.toml:3")})
+    made = plan(launcher="srun", mpi="pmix", sources={"mpi": ("pmix", "argosy.toml:3")})
     assert list(unused_options(made.choices)) == ["--mpi: not used: the launcher is srun"]
     assert "--mpi=pmix" not in made.script
     assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
@@ -893,7 +893,7 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(resources:
     with pytest.raises(UsageError, match="contradicts the allocation"):
         inside(resources=resources)
     (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(resources, name)]
-    made = inside(resources=resources, given={name: ("1", "argosy.toml:3")})
+    made = inside(resources=resources, sources={name: ("1", "argosy.toml:3")})
     assert made.shape == inside().shape
     (row,) = [row for row in made.choices if row.key == f"--{name.replace('_', '-')}"]
     assert (row.value, row.source) == ("1", "argosy.toml:3")
@@ -911,7 +911,7 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
     assert inside(environment=few, resources=ResourceRequest(cpus_per_rank=2)).shape.cpus_per_rank == 2
     for cores, expected in (("2", 2), ("9", 3)):
         given = {"cpus_per_rank": (cores, "argosy.toml:3")}
-        made = inside(environment=few, resources=ResourceRequest(cpus_per_rank=int(cores)), given=given)
+        made = inside(environment=few, resources=ResourceRequest(cpus_per_rank=int(cores)), sources=given)
         assert made.shape.cpus_per_rank == expected
     with pytest.raises(UsageError, match="fewer cores than --cpus-per-rank") as caught:
         inside(environment=few, resources=ResourceRequest(cpus_per_rank=4))
@@ -1031,7 +1031,7 @@ def test_ranks_have_containers_of_their_own_if_they_cannot_share_one(case: Mappi
         container_per(**case, container_per="node")
     assert why in str(refused.value)
     configured = {"container_per": ("node", "argosy.toml:3")}
-    unused = plan(**{**SRUN, **case}, container_per="node", given=configured)
+    unused = plan(**{**SRUN, **case}, container_per="node", sources=configured)
     assert any(why in line for line in unused_options(unused.choices))
 
 
@@ -1069,7 +1069,7 @@ def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -
         plan(HERE, resources=ResourceRequest(nodes=2), host=make_host("apptainer", "sbatch"))
     assert "argosy sites new NAME --on-node" in refused.value.hint
     with pytest.raises(UsageError) as refused:
-        plan(HERE, resources=ResourceRequest(nodes=2), given={"site": ("local", "argosy.toml:9")})
+        plan(HERE, resources=ResourceRequest(nodes=2), sources={"site": ("local", "argosy.toml:9")})
     assert f"the site is '{HERE.name}' (argosy.toml:9), which" in refused.value.evidence
 
 

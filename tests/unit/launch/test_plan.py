@@ -39,9 +39,7 @@ from argosy.launch.launchers.launcher import (
     LauncherSpec,
     as_torchrun_program,
     choose_launcher,
-    none,
-    srun,
-    torchrun,
+    find_launcher,
 )
 from argosy.launch.model import LaunchRequest, ResourceRequest
 from argosy.launch.plan import plan_launch
@@ -545,9 +543,9 @@ def test_a_command_becomes_torchruns_program(command: tuple[str, ...], ours: tup
 
 def test_workers_are_bound_either_by_argosy_or_by_torchrun_and_start_unbuffered() -> None:
     spec = LauncherSpec(("python", "-u", "t.py"), Counts("1", "2"), cores=("0-1", "2-3"))
-    bound = torchrun(spec).command
+    bound = find_launcher("torchrun").plan(spec).command
     assert bound[bound.index("bind_cores") + 1 :] == ("0-1;2-3", "python", "-u", "t.py")
-    own = torchrun(replace(spec, extra=("--numa-binding=node",))).command
+    own = find_launcher("torchrun").plan(replace(spec, extra=("--numa-binding=node",))).command
     assert own[-2:] == ("--numa-binding=node", "t.py")
 
 
@@ -804,8 +802,8 @@ def test_copies_in_a_job_get_the_variables_that_srun_sets_and_a_single_program_n
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK")
     show = f"echo {' '.join(f'${{{name}:--}}' for name in names)}"
     spec = LauncherSpec(("sh", "-c", show), Counts(ShellExpr("$argosy_nodes"), "2"))
-    for launcher in [none, srun] if tasks == "4" else [none]:
-        words = [str(word) for word in launcher(spec).command]
+    for launcher in ["none", "srun"] if tasks == "4" else ["none"]:
+        words = [str(word) for word in find_launcher(launcher).plan(spec).command]
         environment = task | {"PATH": os.environ["PATH"]}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout == f"{told}\n"

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from argosy.slurm.bash_tree import decode_ansi_text, parse_bash, without_texts
-from argosy.slurm.script_reader import read_commands
+from argosy.slurm.script_reader import parse_commands
 from argosy.slurm.script_words import expand, plain_text
 
 VALUES = {"A": "one", "B": "two", "C": "three"}
@@ -24,8 +24,8 @@ VALUES = {"A": "one", "B": "two", "C": "three"}
     ],
 )
 def test_words_with_several_variables_are_those_of_bash(line: str) -> None:
-    (command,) = read_commands(line)
-    values = {name: expand(read_commands(f"x {value}")[0].words[1], {}) for name, value in VALUES.items()}
+    (command,) = parse_commands(line)
+    values = {name: expand(parse_commands(f"x {value}")[0].words[1], {}) for name, value in VALUES.items()}
     words = [plain_text(each) for word in command.words[1:] for each in expand(word, values)]
     script = f"x() {{ printf '%s\\n' \"$@\"; }}; {line}"
     shown = subprocess.run(["/bin/sh", "-c", script], env=VALUES, capture_output=True, text=True, check=True).stdout
@@ -33,7 +33,7 @@ def test_words_with_several_variables_are_those_of_bash(line: str) -> None:
 
 
 def test_an_assignment_of_two_variables_is_one_word() -> None:
-    (command,) = read_commands("DATA=$A/$B/data train")
+    (command,) = parse_commands("DATA=$A/$B/data train")
     assert [name for name, _ in command.assigned] == ["DATA"]
     assert [plain_text(word) for word in command.words] == ["train"]
 

@@ -67,7 +67,7 @@ def test_values_that_sbatch_refuses_or_misreads_are_refused_with_the_right_form(
 
 def test_an_invalid_value_of_a_file_is_reported_with_file_and_line() -> None:
     with pytest.raises(UsageError, match="invalid time limit '1hh'") as caught:
-        refuse_invalid_options(JobOptions(time="1hh"), given={"time": ("1hh", "/home/ada/config.toml:3")})
+        refuse_invalid_options(JobOptions(time="1hh"), sources={"time": ("1hh", "/home/ada/config.toml:3")})
     assert caught.value.evidence == "/home/ada/config.toml:3: time = 1hh"
 
 

@@ -22,9 +22,10 @@ from argosy.builder.backends.writable_copy import CopiedBase, copy_base
 from argosy.builder.bases.base import Base
 from argosy.core.errors import ArgosyError, ToolFailed
 from argosy.core.model import Bind, Choice
-from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
+from argosy.core.process import Command, OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.tool_errors import LAST_LINES, tool_error
 from argosy.host.seccomp import plan_owners, render_filter
 from argosy.images.part_digest import remembered
 from argosy.images.rootfs import resolve_in_root

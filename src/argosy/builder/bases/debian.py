@@ -13,10 +13,11 @@ from argosy.builder.backends.plan import PRIVATE_NAMESPACE
 from argosy.core.cache import fill_once, pin_entry
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_int
-from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, tool_error
+from argosy.core.process import Argv, Command, Reply
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
+from argosy.core.tool_errors import FULL_DISK_HINT, tool_error
 from argosy.images.squashfs.pack import pack_tar
 from argosy.images.squashfs.superblock import LATEST_TIME
 from argosy.recipes.build_options import PYTHON_BASE

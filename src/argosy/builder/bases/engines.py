@@ -24,8 +24,9 @@ from argosy.builder.bases.definitions import (
 )
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
-from argosy.core.process import Argv, Command, run_checked
+from argosy.core.process import Argv, Command
 from argosy.core.session import Session, Step
+from argosy.core.tool_errors import run_checked
 from argosy.host.architectures import go_arch
 from argosy.images.registry.fetch import daemon_hint
 from argosy.images.registry.references import parse_reference

@@ -36,12 +36,13 @@ from argosy.core.layout import DEFAULT_PATH, ENV_SCRIPT, GPU_LIBRARIES, Activati
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import refuse_unwritable_folder
-from argosy.core.process import Command, run_checked
+from argosy.core.process import Command
 from argosy.core.progress import size_of, watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import NAME, quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
+from argosy.core.tool_errors import run_checked
 from argosy.host.architectures import go_arch
 from argosy.images.find import open_reference
 from argosy.images.flat import base_source, layer_source

@@ -13,9 +13,10 @@ import msgspec
 
 from argosy.core.errors import SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.process import Command, tool_error
+from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
+from argosy.core.tool_errors import tool_error
 from argosy.diagnostics.discover.draft import (
     Draft,
     DraftFact,
@@ -132,16 +133,16 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
     """
     _refuse(request)
     with session.step("query", f"Slurm on {session.host.hostname}") as step:
-        login = _ask_login(session)
-        _refuse_unknown_partition(request.partition, login)
+        slurm = _ask_slurm(session)
+        _refuse_unknown_partition(request.partition, slurm)
         here = parse_answers(session.runner.run(Command(("sh", "-c", render_questions()))).stdout)
-        step.result = f"{sum(map(bool, login.values()))} of {len(login)} queries answered by {session.host.hostname}"
+        step.result = f"{sum(map(bool, slurm.values()))} of {len(slurm)} queries answered by {session.host.hostname}"
     node = {}
     if request.on_node:
         with session.step("query", "a compute node, in a job") as step:
-            node = _ask_node(session, request, login)
+            node = _ask_node(session, request, slurm)
             step.result = f"{sum(map(bool, node.values()))} of {len(node)} queries answered by {node.get('host', '')}"
-    replies = Replies(session.host.hostname, login, here, node)
+    replies = Replies(session.host.hostname, slurm, here, node)
     draft = draft_profile(replies, request.partition)
     text = _render_profile(request.name, draft, host=session.host.hostname, date=request.date)
     _check(text)
@@ -167,7 +168,7 @@ def _refuse(request: DiscoverRequest) -> None:
         raise UsageError(f"invalid file name {request.output}", hint="use a name that ends in .toml")
 
 
-def _ask_login(session: Session) -> dict[str, str]:
+def _ask_slurm(session: Session) -> dict[str, str]:
     if "srun" not in session.host.programs:
         hint = "run this on a login node, or copy and change a shipped profile: 'argosy sites show dawn' names its file"
         raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint=hint)
@@ -181,21 +182,21 @@ def _ask_login(session: Session) -> dict[str, str]:
     return answers
 
 
-def _refuse_unknown_partition(name: str, login: Mapping[str, str]) -> None:
-    known = [each.name for each in parse_partitions(login["partitions"])]
+def _refuse_unknown_partition(name: str, slurm: Mapping[str, str]) -> None:
+    known = [each.name for each in parse_partitions(slurm["partitions"])]
     if name and name not in known:
         raise UsageError(
             f"unknown partition {name!r}", evidence=f"known: {', '.join(known)}", hint="choose one of them"
         )
 
 
-def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str]) -> dict[str, str]:
-    nodes, partitions = parse_nodes(login["nodes"]), parse_partitions(login["partitions"])
+def _ask_node(session: Session, request: DiscoverRequest, slurm: dict[str, str]) -> dict[str, str]:
+    nodes, partitions = parse_nodes(slurm["nodes"]), parse_partitions(slurm["partitions"])
     partition, shape = choose_shape(nodes, partitions, request.partition)
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={request.account}"] if request.account else []
     options += [f"--qos={request.qos}"] if request.qos else []
-    config = parse_config(login["config"])
+    config = parse_config(slurm["config"])
     # All GPUs of the node, because vendors' programs show only those of the job.
     every = f"--gpus-per-node={shape.gpus}" if gpu_option(config) == "gpus-per-node" else f"--gres=gpu:{shape.gpus}"
     gpus = [every] if shape.gpus else []

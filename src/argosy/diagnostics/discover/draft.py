@@ -83,8 +83,8 @@ class Replies(msgspec.Struct, frozen=True):
 
     host: str
     """Name of the login node."""
-    login: Mapping[str, str]
-    """Replies of Slurm."""
+    slurm: Mapping[str, str]
+    """Replies of Slurm on the login node."""
     here: Mapping[str, str]
     """Answers of the login node about itself."""
     node: Mapping[str, str]
@@ -117,9 +117,9 @@ def shape_of(nodes: tuple[SlurmNode, ...], partition: str) -> NodeShape | None:
 
 def draft_profile(replies: Replies, wanted: str) -> Draft:
     """Draft the profile of a cluster."""
-    nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
+    nodes, partitions = parse_nodes(replies.slurm["nodes"]), parse_partitions(replies.slurm["partitions"])
     chosen, shape = choose_shape(nodes, partitions, wanted)
-    config = parse_config(replies.login["config"])
+    config = parse_config(replies.slurm["config"])
     draft = (
         _draft_identity(replies, config, nodes)
         + _draft_shape(shape, replies.host)
@@ -131,6 +131,7 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
     node = "facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node"
     return replace(
         draft,
+        # Of two facts with one key, the later one counts: the answer of a node, not that of Slurm about it.
         facts=tuple({(fact.section, fact.key): fact for fact in draft.facts}.values()),
         options=(*_one_thread(shape, replies.host), *_no_gpu_steps(replies)),
         questions=draft.questions if replies.node else (node, *draft.questions),
@@ -195,7 +196,7 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
         facts.append(DraftFact("slurm", "gpu_option", gpu_option(config), source, why))
     if gives_whole_nodes(config):
         facts.append(DraftFact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
-    plugins = parse_mpi(replies.login["mpi"])
+    plugins = parse_mpi(replies.slurm["mpi"])
     mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
     if mpi:
         facts.append(
@@ -210,7 +211,7 @@ def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeSha
             "whether steps get GPUs: with select/linear srun may fail with 'Invalid generic resource'; then add "
             '[[options]] with to = "srun-always" and word = "--gres=none"'
         )
-    types = parse_gpu_types(replies.login["nodes"]) if shape.gpus else ()
+    types = parse_gpu_types(replies.slurm["nodes"]) if shape.gpus else ()
     if types:
         yield (
             f"GPUs of several types on a node ({', '.join(types)}): node.gpus counts all of them; write the number of "
@@ -227,7 +228,7 @@ def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeSha
 
 def _draft_runtime(replies: Replies) -> Draft:
     answers, host = (replies.node, replies.node.get("host", "")) if replies.node else (replies.here, replies.host)
-    has_pyxis = "--container-image" in replies.login["srun"]
+    has_pyxis = "--container-image" in replies.slurm["srun"]
     facts = _runtime_found(answers, host, has_pyxis=has_pyxis)
     questions = () if facts else ("the container runtime: neither a program nor a module was found",)
     if answers.get("userns") in {"yes", "no"}:
@@ -397,6 +398,7 @@ def _share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> t
     size = min(len(free[node]) // count for node, count in zip(gpu_numa, sharers, strict=True))
     if not size:
         return ()
+    # GPUs of one NUMA node take its free cores in turn: each begins behind the cores of those before it.
     taken = [free[node][gpu_numa[:i].count(node) * size :][:size] for i, node in enumerate(gpu_numa)]
     return tuple(render_cpulist(each) for each in taken)
 

@@ -31,7 +31,7 @@ from argosy.launch.choices import choose_job_facts
 from argosy.launch.complete import as_smoke
 from argosy.launch.context import LaunchContext
 from argosy.launch.model import LaunchRequest, Purpose, ResourceRequest
-from argosy.launch.plan import plan_job, slurm_facts
+from argosy.launch.plan import plan_job, plan_slurm_facts
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.script.facts import SlurmFacts
 from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
@@ -126,7 +126,7 @@ def _plan_validation(context: LaunchContext) -> LaunchPlan:
 
 def _facts(context: LaunchContext) -> SlurmFacts:
     """Return the facts of the launch's script. This script does not count cores: the plan sets the threads."""
-    facts = slurm_facts(choose_job_facts(context))
+    facts = plan_slurm_facts(choose_job_facts(context))
     shape, container = facts.script.shape, facts.script.container
     container = with_variables(container, planned_threads(container.entry.variables, shape))
     return replace(facts, script=replace(facts.script, container=container))

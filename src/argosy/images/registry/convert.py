@@ -19,11 +19,12 @@ from argosy.core.cache import fill_once, pin_entry
 from argosy.core.children import IDLE
 from argosy.core.errors import ImageError
 from argosy.core.parse import DIGEST, parse_json
-from argosy.core.process import Command, OnLine, Reply, tool_error
+from argosy.core.process import Command, OnLine, Reply
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path, work_folder
+from argosy.core.tool_errors import tool_error
 from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,

@@ -26,13 +26,14 @@ from argosy.core.cache import BUILD, fill_once, pin_entry, read_memo, write_memo
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.model import APPTAINERS
 from argosy.core.os_errors import refuse_special_file, translate_os_errors
-from argosy.core.process import Command, run_checked, tool_error
+from argosy.core.process import Command
 from argosy.core.progress import watch_growth
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import make_folder, work_folder
 from argosy.core.suggest import did_you_mean
+from argosy.core.tool_errors import run_checked, tool_error
 from argosy.host.architectures import go_arch
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config

@@ -18,11 +18,12 @@ from argosy.core.children import IDLE
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
-from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
+from argosy.core.process import Argv, Command, Reply, shorten_command
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.core.tool_errors import FULL_DISK_HINT
 from argosy.host.architectures import go_arch
 from argosy.images.identify import identify_file
 from argosy.images.oci import OciPlatform, parse_oci_manifest

@@ -18,12 +18,13 @@ from pathlib import Path
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Host
-from argosy.core.process import LAST_LINES, Argv, Command, Reply, find_program, run_checked, tool_error
+from argosy.core.process import Argv, Command, Reply, find_program
 from argosy.core.progress import drop_bars, read_bar
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import load_helper, quote
 from argosy.core.store import atomic_file
+from argosy.core.tool_errors import LAST_LINES, run_checked, tool_error
 from argosy.images.rootfs import locate_in_root
 from argosy.images.squashfs.superblock import LATEST_TIME, Superblock
 from argosy.images.tree_digests import walk_tree

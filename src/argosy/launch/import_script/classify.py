@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from argosy.launch.import_script.layers import read_program
 from argosy.launch.import_script.program import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role, ScriptProgram
 from argosy.slurm.bash_tree import without_texts
-from argosy.slurm.script_reader import read_commands
+from argosy.slurm.script_reader import parse_commands
 from argosy.slurm.script_words import Values, Word, WordPart, source_text
 
 STARTS = re.compile(
@@ -86,14 +86,14 @@ def assigned_variables(text: str) -> set[str]:
         *DEFAULTED.findall(text),
         *counted_variables(text),
     }
-    for command in read_commands(text):
+    for command in parse_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found
 
 
 def local_variables(text: str) -> set[str]:
     """Return the variables that a function declares for itself."""
-    declared = (each for each in read_commands(text) if DECLARES.match(each.text))
+    declared = (each for each in parse_commands(text) if DECLARES.match(each.text))
     return {name for each in declared for name, _ in each.assigned}
 
 
@@ -165,7 +165,7 @@ def started_programs(text: str, values: Values, harmless: Collection[str] = ()) 
     """Name the programs that shell text starts, at any depth; empty if it starts none."""
     names = [each for each in dict.fromkeys(_program_names(text, values, harmless)) if each not in harmless]
     rest = text
-    for statement in read_commands(text):
+    for statement in parse_commands(text):
         rest = rest.replace(statement.text, "")
     if not names and STARTS.search(rest):  # a here-document, or text that is not valid bash
         return "a program"
@@ -173,7 +173,7 @@ def started_programs(text: str, values: Values, harmless: Collection[str] = ()) 
 
 
 def _program_names(text: str, values: Values, harmless: Collection[str]) -> Iterator[str]:
-    for statement in read_commands(text):
+    for statement in parse_commands(text):
         if not statement.words:
             continue
         program = read_program(statement, values)

@@ -44,7 +44,7 @@ from argosy.launch.import_script.shell_state import (
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
 from argosy.slurm.bash_tree import without_texts
-from argosy.slurm.script_reader import JobScript, Statement, read_job_script
+from argosy.slurm.script_reader import JobScript, Statement, parse_job_script
 from argosy.slurm.script_words import expand, source_text
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
@@ -71,7 +71,7 @@ def import_script(
         If the script is a heterogeneous job, a template, or no script that a person writes.
     """
     try:
-        script = read_job_script(text)
+        script = parse_job_script(text)
         refuse_heterogeneous(path, text, script)
         refuse_template(path, text, script)
         reader = _Reader(script, site or Site(), path, name, exported)

@@ -26,7 +26,7 @@ from argosy.launch.import_script.launcher_options import (
 )
 from argosy.launch.import_script.program import NO_SHORT, ROLES, Role, ScriptProgram
 from argosy.slurm.sbatch import Option, split_options
-from argosy.slurm.script_reader import Statement, read_statements
+from argosy.slurm.script_reader import Statement, parse_statements
 from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text
 
 ACTIVATION = re.compile(
@@ -205,7 +205,7 @@ def _binding(program: ScriptProgram) -> None:
 def _shell(program: ScriptProgram) -> None:
     """Read ``bash -c TEXT``: the program in it if the rest only prepares it, else the text as it is."""
     text, program.script = _inner_text(program.words[2]), program.words[2]
-    whole = read_statements(text)
+    whole = parse_statements(text)
     statements = [each for each in whole if not _is_preparation(each)]
     exports = [each for each in statements if each.kind == "assignment"]
     commands = [each for each in statements if each.kind == "command"]

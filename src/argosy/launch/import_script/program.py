@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from argosy.core.shell import quote
+from argosy.slurm.bash_words import BRACES
 from argosy.slurm.sbatch import Option
-from argosy.slurm.script_reader import BRACES
 from argosy.slurm.script_words import Values, Word, WordPart, plain_text, source_text
 
 

@@ -196,18 +196,20 @@ def _refuse_planned(spec: LauncherSpec) -> None:
         )
 
 
-def torchrun(spec: LauncherSpec) -> LauncherCommand:
-    """Start one container per node, and torchrun in it, with static rendezvous on several nodes."""
+def _plan_torchrun(spec: LauncherSpec) -> LauncherCommand:
+    """Plan one container per node, and torchrun in it, with static rendezvous on several nodes."""
     _refuse_planned(spec)
-    program = as_torchrun_program(spec.command)
     # The cores come from the site's map: torch's own --numa-binding knows only NUMA nodes, not reserved cores.
     own_binding = any(name.startswith("numa") for _, name in _names_of_torchrun(spec.extra))
     cores = () if own_binding else spec.cores
     if cores or spec.log_words:
         bind = ("/bin/sh", "-c", BIND, BIND.name, spec.core_lists or ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *spec.log_words, *_worker(spec.command))
+    else:
+        program = as_torchrun_program(spec.command)
     own = (ELASTIC, ELASTIC.name, spec.end_files) if spec.least_nodes else (TORCHRUN, TORCHRUN.name)
-    nodes = _option("--nnodes", f"{spec.least_nodes}:" * bool(spec.least_nodes), spec.counts.nodes)
+    least = f"{spec.least_nodes}:" if spec.least_nodes else ""
+    nodes = _option("--nnodes", least, spec.counts.nodes)
     sizes = (nodes, _option("--nproc-per-node", spec.counts.ranks_per_node))
     return LauncherCommand(("/bin/sh", "-c", *own, *sizes, *(LABEL if spec.label else ()), *spec.extra, *program))
 
@@ -217,19 +219,20 @@ def _option(name: str, *values: Word) -> Word:
     return join_words((f"{name}=", *values), "")
 
 
-def srun(spec: LauncherSpec) -> LauncherCommand:
-    """Start a container per rank, which is a Slurm task; or one per node, and the ranks in it."""
+def _plan_srun(spec: LauncherSpec) -> LauncherCommand:
+    """Plan a container per rank, which is a Slurm task; or one per node, and the ranks in it."""
     _refuse_extra(spec)
     if spec.python:
         program = ShellFunction("start_ranks", START_RANKS.read_text(encoding="utf-8"))
         cores: Word = (spec.core_lists or ";".join(spec.cores)) if spec.cores else ""
-        start = (spec.python, "-I", "-S", "-c", program, spec.counts.ranks_per_node, cores, "yes" * spec.label)
+        label = "yes" if spec.label else ""
+        start = (spec.python, "-I", "-S", "-c", program, spec.counts.ranks_per_node, cores, label)
         return LauncherCommand((*start, *spec.logged))
     return LauncherCommand(_numbered(RANK, spec.guarded), per_rank=True)
 
 
-def mpi(spec: LauncherSpec) -> LauncherCommand:
-    """Start a container per rank, connected by the host's MPI (PMIx or PMI-2)."""
+def _plan_mpi(spec: LauncherSpec) -> LauncherCommand:
+    """Plan a container per rank, connected by the host's MPI (PMIx or PMI-2)."""
     _refuse_extra(spec)
     return LauncherCommand(_numbered(MPI_RANK, spec.guarded), per_rank=True)
 
@@ -243,15 +246,15 @@ def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
     return (*start, spec.note_file, *spec.command)
 
 
-def ray(spec: LauncherSpec) -> LauncherCommand:
-    """Start one container per node, join them to a Ray cluster, and run the command on the first node."""
+def _plan_ray(spec: LauncherSpec) -> LauncherCommand:
+    """Plan one container per node, which join a Ray cluster; the first node runs the command."""
     _refuse_extra(spec)
     program = ShellFunction("ray_cluster", RAY.read_text(encoding="utf-8"))
     return LauncherCommand((*spec.log_words, "python", "-u", "-c", program, spec.counts.nodes, *spec.command))
 
 
-def none(spec: LauncherSpec) -> LauncherCommand:
-    """Start the command unchanged, once per rank; several copies get rank variables."""
+def _plan_none(spec: LauncherSpec) -> LauncherCommand:
+    """Plan the unchanged command, once per rank; several copies get rank variables."""
     _refuse_extra(spec)
     ranks = spec.counts.ranks_per_node
     number: tuple[Word, ...] = ()
@@ -276,11 +279,11 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 LAUNCHERS: Mapping[str, Launcher] = {
-    "torchrun": Launcher(torchrun, "node", unbound="not bound"),
-    "srun": Launcher(srun, "", needs_slurm=True),
-    "mpi": Launcher(mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
-    "ray": Launcher(ray, "node", one_rank_per_node=True),
-    "none": Launcher(none, "rank"),
+    "torchrun": Launcher(_plan_torchrun, "node", unbound="not bound"),
+    "srun": Launcher(_plan_srun, "", needs_slurm=True),
+    "mpi": Launcher(_plan_mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
+    "ray": Launcher(_plan_ray, "node", one_rank_per_node=True),
+    "none": Launcher(_plan_none, "rank"),
 }
 LONGEST_COMMAND = 100
 """Characters of the longest command that a hint repeats."""

@@ -21,7 +21,7 @@ from argosy.sites.profile import Identity, Site
 from argosy.sites.profile_parts import Evident
 from argosy.sites.software import Images
 from argosy.slurm.sbatch import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
-from argosy.slurm.script_reader import Statement, read_commands, read_job_script
+from argosy.slurm.script_reader import Statement, parse_commands, parse_job_script
 from argosy.slurm.script_words import Values, Word, WordPart, expand, source_text
 
 Subject = TypeVar("Subject")
@@ -71,6 +71,18 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     source: str
     """A public address that documents the rule."""
     check: Callable[[Subject], Iterable[Fault]]
+
+
+def add_rule(
+    rules: list[Rule[Subject]], name: str, why: str, source: str
+) -> Callable[[Callable[[Subject], Iterable[Fault]]], Callable[[Subject], Iterable[Fault]]]:
+    """Return a decorator that adds a function to `rules`, as the check of the rule with this name."""
+
+    def add(check: Callable[[Subject], Iterable[Fault]]) -> Callable[[Subject], Iterable[Fault]]:
+        rules.append(Rule(name, why, source, check))
+        return check
+
+    return add
 
 
 def file_finding(path: str, rule: Rule[Subject], fault: Fault) -> FileFinding:
@@ -179,7 +191,7 @@ class Script:
     """
 
     def __init__(self, path: str, raw: str) -> None:
-        read = read_job_script(raw)
+        read = parse_job_script(raw)
         self.path, self.raw, self.texts = path, raw, read.texts
         self.written, self.written_late = read.options, read.late_options
         self.options = tuple(Option(each.line, _name(each.name), each.value) for each in read.options)
@@ -287,7 +299,7 @@ def _read_command(command: Statement, offset: int, depth: int, calls: list[Call]
     for word in nested if depth < DEPTH else ():
         text = source_text(word)
         text = f"_ {text}" if text.lstrip().startswith("-") else text
-        for each in read_commands(text):
+        for each in parse_commands(text):
             _read_command(each, line - 1, depth + 1, calls, variables)
 
 

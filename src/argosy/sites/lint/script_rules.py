@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from argosy.core.findings import FileFinding
 from argosy.core.suggest import suggest_word
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN
-from argosy.sites.lint.rule import NO_SITE, Fault, Job, Rule, Script, file_finding, flat_parts, option_values
+from argosy.sites.lint.rule import NO_SITE, Fault, Job, Rule, Script, add_rule, file_finding, flat_parts, option_values
 from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
 from argosy.slurm.sbatch import DASHES, NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
@@ -21,7 +22,23 @@ EPHEMERAL = range(32768, 61000)
 SLURM = "https://slurm.schedmd.com/sbatch.html"
 SRUN = "https://slurm.schedmd.com/srun.html"
 NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
+PHB = "https://github.com/Lumi-supercomputer/LUMI-AI-Guide/pull/97"
+C10D = "https://github.com/pytorch/pytorch/issues/137402"
+TORCH = "https://docs.pytorch.org/docs/stable/cuda_environment_variables.html"
+JSC = "https://apps.fz-juelich.de/jsc/hps/juwels/affinity.html"
+CSCS = "https://github.com/eth-cscs/cscs-docs/blob/80abed1/docs/software/communication/nccl.md"
+OLCF = "https://github.com/olcf/olcf-user-docs/blob/2745903/software/analytics/pytorch_frontier.rst"
+LTM25 = "https://github.com/Lumi-supercomputer/LUMI-training-materials/blob/d64bc58/docs/2day-20251020/"
+MIOPEN = "https://github.com/Lumi-supercomputer/lumi-userguide/blob/6c3a26c/docs/software/packages/pytorch.md"
+MN5 = "https://github.com/TJ-Solergibert/MN5-Distributed-PyTorch/blob/1131254/slurm/submit_multinode.sh"
+DAWN = "https://github.com/kh296/dawn-containers/blob/120b900/pytorch/"
+
 LIKENESS, FAMILY_LIKENESS = 0.85, 0.75
+
+SCRIPT_RULES: list[Rule[Job]] = []
+"""The rules of this module, in its order."""
+
+_rule = partial(add_rule, SCRIPT_RULES)
 
 
 def lint_script(path: str, raw: str, site: Site | None = None) -> tuple[FileFinding, ...]:
@@ -31,6 +48,7 @@ def lint_script(path: str, raw: str, site: Site | None = None) -> tuple[FileFind
     return tuple(sorted(dict.fromkeys((*found, *find_avoided(job))), key=lambda finding: finding.line))
 
 
+@_rule("misspelt-variable", "the setting has no effect, without a warning", NCCL)
 def _misspelt_variable(job: Job) -> Iterator[Fault]:
     """Find variables that no library reads, with names similar to known ones."""
     for line, name, _ in job.variables():
@@ -68,9 +86,11 @@ TEMPLATE = re.compile(r"\{\{|\{%|<%|\$\$\{|@\w+@|^\s*@\(", re.MULTILINE)
 """Placeholders: another program makes the job script from this file."""
 
 
+@_rule("misspelt-option", "sbatch rejects the job", SLURM)
 def _misspelt_option(job: Job) -> Iterator[Fault]:
+    """Find options that sbatch does not have; plug-ins of a site may add others, so a similar one must exist."""
     for each in (*job.script.written, *job.script.written_late):
-        name, near = complete_option(each.name), ""
+        name = complete_option(each.name)
         if name in SBATCH_OPTIONS or name in SBATCH_LETTERS:
             continue
         if len(name) == 1:
@@ -86,6 +106,7 @@ def _misspelt_option(job: Job) -> Iterator[Fault]:
         yield Fault(each.line, f"sbatch has no option --{name}", f"did you mean --{near}?" if near else "")
 
 
+@_rule("misspelt-directive", "the option has no effect, without a warning", SLURM)
 def _misspelt_directive(job: Job) -> Iterator[Fault]:
     for number, line in enumerate(job.script.raw.splitlines(), 1):
         match = re.match(r"#([A-Z]{4,8})\s+-{1,2}\w", line)
@@ -93,7 +114,9 @@ def _misspelt_directive(job: Job) -> Iterator[Fault]:
             yield Fault(number, f"sbatch ignores #{match[1]}", "write #SBATCH")
 
 
+@_rule("late-directive", "sbatch stops reading options at the first command", SLURM)
 def _late_directive(job: Job) -> Iterator[Fault]:
+    """Find directives below the first command, unless the same option also stands above it."""
     if not SHELL.match(job.script.raw) or TEMPLATE.search(job.script.raw):
         return
     given = {(each.name, each.value) for each in job.script.written}
@@ -102,6 +125,7 @@ def _late_directive(job: Job) -> Iterator[Fault]:
             yield Fault(each.line, f"--{each.name} follows the first command", "move it to the head of the script")
 
 
+@_rule("variable-in-directive", "sbatch does not expand variables there", SLURM)
 def _variable_in_directive(job: Job) -> Iterator[Fault]:
     for each in job.script.options if not TEMPLATE.search(job.script.raw) else ():
         if re.search(r"\$\{?[A-Za-z_]", each.value):
@@ -112,28 +136,33 @@ def _variable_in_directive(job: Job) -> Iterator[Fault]:
             )
 
 
+@_rule("hash-in-directive", "# begins a comment", "https://github.com/NVIDIA/pyxis#usage")
 def _hash_in_directive(job: Job) -> Iterator[Fault]:
     for number, line in enumerate(job.script.raw.splitlines(), 1):
         if re.match(r"#SBATCH\s.*--container-image=[^\s'\"]*[^\\]#", line):
             yield Fault(number, "sbatch reads # as the beginning of a comment", r"write \#")
 
 
+@_rule("carriage-returns", "the interpreter is not found", SLURM)
 def _carriage_returns(job: Job) -> Iterator[Fault]:
     if "\r" in job.script.raw:
         yield Fault(1, "the file has Windows line endings", "convert it: sed -i 's/\\r$//' FILE")
 
 
+@_rule("byte-order-mark", "sbatch does not find #! in the first line", SLURM)
 def _byte_order_mark(job: Job) -> Iterator[Fault]:
     if job.script.raw.startswith("\ufeff"):
         yield Fault(1, "the file begins with a byte order mark", "remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE")
 
 
+@_rule("typographic-dash", "sbatch rejects the directive", SLURM)
 def _typographic_dash(job: Job) -> Iterator[Fault]:
     for number, line in enumerate(job.script.raw.splitlines(), 1):
         if match := re.match(rf"#SBATCH\s+(-?[{DASHES}]\S*)", line):
             yield Fault(number, f"{match[1]} begins with a typographic dash", "write -- as two hyphens")
 
 
+@_rule("stray-backslash", "two lines are joined, or one is split", DAWN + "setup_mpi.sh")
 def _stray_backslash(job: Job) -> Iterator[Fault]:
     """Find continued commands that an empty line, a comment or a space after the backslash cuts in two."""
     lines = job.script.raw.replace("\r", "").split("\n")
@@ -165,7 +194,13 @@ PORT_OPTION = r"rdzv[_-]endpoint|master[_-]port|main[_-]process[_-]port"
 DERIVED = re.compile(r"JOB|RANDOM|UID|PID|TASK|PORT|ARRAY|\$\$|\$\(|`|shuf|date", re.IGNORECASE)
 
 
+@_rule(
+    "fixed-port",
+    "two jobs on one node connect to each other, or the second one fails",
+    "https://github.com/pytorch/pytorch/issues/73656",
+)
 def _fixed_port(job: Job) -> Iterator[Fault]:
+    """Find ports that every job would use, in jobs that may share a node."""
     if job.script.has("exclusive"):
         return
     for each in job.script.variables:
@@ -197,6 +232,7 @@ def _constant_port(value: str) -> str:
     return number[0] if match and number and not DERIVED.search(match[1]) else ""
 
 
+@_rule("ephemeral-port", "another program may use it at that moment", "https://man7.org/linux/man-pages/man7/ip.7.html")
 def _ephemeral_port(job: Job) -> Iterator[Fault]:
     for line, _, value in job.variables("MASTER_PORT"):
         numbers = [int(number) for number in re.findall(r"(?<![\w%:-])\d{5}\b", value)]
@@ -211,7 +247,9 @@ def _has_task_number(part: WordPart) -> bool:
     return part.kind != "text" and bool(TASK_NUMBER.search(part.text))
 
 
+@_rule("task-variable", "the batch shell expands it, for task 0 only", MN5)
 def _task_variable_in_batch_shell(job: Job) -> Iterator[Fault]:
+    """Find ranks and devices that the batch shell sets from the number of its own task."""
     names = {
         "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "MACHINE_RANK",
         "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
@@ -227,7 +265,9 @@ def _task_variable_in_batch_shell(job: Job) -> Iterator[Fault]:
             yield Fault(each.line, f"{each.name} is the same for every task", "set it in the task: srun sh -c '…'")
 
 
+@_rule("node-rank", "the batch shell expands it, and torchrun hangs", MN5)
 def _node_rank_too_early(job: Job) -> Iterator[Fault]:
+    """Find a node rank that the batch shell expands, outside quotes that a shell of the task reads."""
     if job.script.nodes < 2:  # noqa: PLR2004 - one node is node 0
         return
     for call in job.script.calls:
@@ -240,6 +280,11 @@ def _node_rank_too_early(job: Job) -> Iterator[Fault]:
             before += part.text
 
 
+@_rule(
+    "literal-rendezvous-id",
+    "every job has the same rendezvous id",
+    "https://github.com/Lumi-supercomputer/LUMI-AI-Guide/blob/a7e3387/05-multi-gpu-and-node/run_ddp_torchrun_4.sh",
+)
 def _literal_rendezvous_id(job: Job) -> Iterator[Fault]:
     for call in job.script.calls:
         for value, word in option_values(call, "rdzv[-_]id"):
@@ -259,7 +304,9 @@ SMALL_PROGRAMS = frozenset(
 GIVES_CORES = frozenset({"cpus-per-task", "cpus-per-gpu", "cpu-bind", "exact", "whole", "multi-prog"})
 
 
+@_rule("cores-not-repeated", "since Slurm 22.05 each task gets one core", JSC)
 def _cores_not_repeated(job: Job) -> Iterator[Fault]:
+    """Find calls of srun that start a parallel program without a number of cores."""
     if job.script.option("cpus-per-task") in {"", "1"} or any(job.variables("SRUN_CPUS_PER_TASK")):
         return
     for start in job.script.starts:
@@ -271,6 +318,7 @@ def _cores_not_repeated(job: Job) -> Iterator[Fault]:
             )  # fmt: skip
 
 
+@_rule("mask-with-cores", "the two contradict each other", LTM25 + "202-Binding.md")
 def _mask_with_cores(job: Job) -> Iterator[Fault]:
     for start in job.script.starts:
         if re.search(r"(mask|map)_cpu", start.value("cpu-bind")) and "cpus-per-task" in start.names():
@@ -279,7 +327,9 @@ def _mask_with_cores(job: Job) -> Iterator[Fault]:
             )
 
 
+@_rule("export-none", "tasks do not get PATH and other variables", SRUN)
 def _export_none(job: Job) -> Iterator[Fault]:
+    """Find --export=NONE in the head of a script that does not undo it for srun."""
     script = job.script
     given = any(job.variables("SLURM_EXPORT_ENV")) or any(
         re.match(r"unset\b.*\bSLURM_EXPORT_ENV\b", call.text) for call in script.calls
@@ -291,6 +341,7 @@ def _export_none(job: Job) -> Iterator[Fault]:
             yield Fault(each.line, "srun inherits --export=NONE", "add: export SLURM_EXPORT_ENV=ALL")
 
 
+@_rule("output-folder", "the job fails without any output if the folder does not exist", SLURM)
 def _output_folder(job: Job) -> Iterator[Fault]:
     """Find a folder of the output that the job itself creates: Slurm opens the file before the job runs."""
     made = {
@@ -305,7 +356,9 @@ def _output_folder(job: Job) -> Iterator[Fault]:
             yield Fault(each.line, f"the job creates the folder {folder} of --{each.name} too late", "create it first")
 
 
+@_rule("cache-on-first-node", "the folder does not exist on the other nodes", MIOPEN)
 def _cache_on_first_node(job: Job) -> Iterator[Fault]:
+    """Find folders for caches of MIOpen that the batch shell creates."""
     if job.script.nodes < 2:  # noqa: PLR2004 - one node is the first node
         return
     caches = [
@@ -322,6 +375,7 @@ def _cache_on_first_node(job: Job) -> Iterator[Fault]:
             )
 
 
+@_rule("c10d-order", "rank 0 may be on another node than MASTER_ADDR", C10D)
 def _c10d_order(job: Job) -> Iterator[Fault]:
     for call in job.script.calls:
         if job.script.nodes > 1 and any(value == "c10d" for value, _ in option_values(call, "rdzv[-_]backend")):
@@ -332,6 +386,7 @@ def _c10d_order(job: Job) -> Iterator[Fault]:
             )
 
 
+@_rule("versioned-library", "the mount fails after the next update", DAWN + "setup_apptainer.sh")
 def _versioned_library(job: Job) -> Iterator[Fault]:
     for call in job.script.calls:
         for library in re.findall(r"/usr/lib(?:64)?/\S*?(lib[\w+-]+\.so\.\d+\.\d+\.\d+[.\d]*)", call.text):
@@ -340,6 +395,7 @@ def _versioned_library(job: Job) -> Iterator[Fault]:
             )
 
 
+@_rule("gdr-phb", "jobs on several nodes hang with ROCm 7; level 3 is the default from ROCm 6.2", PHB)
 def _gdr_phb(job: Job) -> Iterator[Fault]:
     amd = job.site.node.gpu_vendor == "amd" or re.search(
         r"rocm|miopen|(rocr|hip)_\w+=|\$\{?(rocr|hip)_|mi[23]\d\d", job.script.raw, re.IGNORECASE
@@ -349,12 +405,14 @@ def _gdr_phb(job: Job) -> Iterator[Fault]:
             yield Fault(line, "NCCL_NET_GDR_LEVEL=PHB hangs with ROCm 7", "remove it with ROCm 6.2 and later")
 
 
+@_rule("ofi-on-one-node", "the network is not configured for jobs of one node", OLCF)
 def _ofi_on_one_node(job: Job) -> Iterator[Fault]:
     for line, _, value in job.variables("NCCL_NET"):
         if value == "OFI" and job.script.nodes == 1:
             yield Fault(line, "NCCL_NET=OFI in a job of one node", "remove it, or use NCCL_NET=Socket")
 
 
+@_rule("plugin-twice", "NCCL does not start", CSCS)
 def _plugin_twice(job: Job) -> Iterator[Fault]:
     nets = [value for _, _, value in job.variables("NCCL_NET")]
     for line, _, value in job.variables("NCCL_NET_PLUGIN"):
@@ -362,75 +420,22 @@ def _plugin_twice(job: Job) -> Iterator[Fault]:
             yield Fault(line, "both NCCL_NET_PLUGIN=ofi and NCCL_NET are set", "set one of the two")
 
 
+@_rule("memhooks", "the cache of libfabric and the plugin of NCCL wait for each other", OLCF)
 def _memhooks(job: Job) -> Iterator[Fault]:
     for line, _, value in job.variables("FI_MR_CACHE_MONITOR"):
         if value == "memhooks":
             yield Fault(line, "FI_MR_CACHE_MONITOR=memhooks can deadlock", "use userfaultfd, or kdreg2 if available")
 
 
+@_rule("fast-path-off", "communication falls back to sockets or host memory", NCCL)
 def _fast_path_off(job: Job) -> Iterator[Fault]:
     for line, name, value in job.variables("NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
         if value == "1":
             yield Fault(line, f"{name}=1 disables a fast path", "remove it, unless you debug")
 
 
+@_rule("blocking-launch", "it slows down the job; it is for debugging", TORCH)
 def _blocking_launch(job: Job) -> Iterator[Fault]:
     for line, name, value in job.variables("CUDA_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
         if value not in {"", "0"}:
             yield Fault(line, f"{name} makes every kernel wait for the previous one", "remove it for production runs")
-
-
-PHB = "https://github.com/Lumi-supercomputer/LUMI-AI-Guide/pull/97"
-C10D = "https://github.com/pytorch/pytorch/issues/137402"
-TORCH = "https://docs.pytorch.org/docs/stable/cuda_environment_variables.html"
-JSC = "https://apps.fz-juelich.de/jsc/hps/juwels/affinity.html"
-CSCS = "https://github.com/eth-cscs/cscs-docs/blob/80abed1/docs/software/communication/nccl.md"
-OLCF = "https://github.com/olcf/olcf-user-docs/blob/2745903/software/analytics/pytorch_frontier.rst"
-LTM25 = "https://github.com/Lumi-supercomputer/LUMI-training-materials/blob/d64bc58/docs/2day-20251020/"
-MIOPEN = "https://github.com/Lumi-supercomputer/lumi-userguide/blob/6c3a26c/docs/software/packages/pytorch.md"
-MN5 = "https://github.com/TJ-Solergibert/MN5-Distributed-PyTorch/blob/1131254/slurm/submit_multinode.sh"
-DAWN = "https://github.com/kh296/dawn-containers/blob/120b900/pytorch/"
-
-SCRIPT_RULES: tuple[Rule[Job], ...] = (
-    Rule("misspelt-variable", "the setting has no effect, without a warning", NCCL, _misspelt_variable),
-    Rule("misspelt-option", "sbatch rejects the job", SLURM, _misspelt_option),
-    Rule("misspelt-directive", "the option has no effect, without a warning", SLURM, _misspelt_directive),
-    Rule("late-directive", "sbatch stops reading options at the first command", SLURM, _late_directive),
-    Rule("variable-in-directive", "sbatch does not expand variables there", SLURM, _variable_in_directive),
-    Rule("hash-in-directive", "# begins a comment", "https://github.com/NVIDIA/pyxis#usage", _hash_in_directive),
-    Rule("carriage-returns", "the interpreter is not found", SLURM, _carriage_returns),
-    Rule("byte-order-mark", "sbatch does not find #! in the first line", SLURM, _byte_order_mark),
-    Rule("typographic-dash", "sbatch rejects the directive", SLURM, _typographic_dash),
-    Rule("stray-backslash", "two lines are joined, or one is split", DAWN + "setup_mpi.sh", _stray_backslash),
-    Rule(
-        "fixed-port", "two jobs on one node connect to each other, or the second one fails",
-        "https://github.com/pytorch/pytorch/issues/73656", _fixed_port,
-    ),
-    Rule(
-        "ephemeral-port", "another program may use it at that moment",
-        "https://man7.org/linux/man-pages/man7/ip.7.html", _ephemeral_port,
-    ),
-    Rule("task-variable", "the batch shell expands it, for task 0 only", MN5, _task_variable_in_batch_shell),
-    Rule("node-rank", "the batch shell expands it, and torchrun hangs", MN5, _node_rank_too_early),
-    Rule(
-        "literal-rendezvous-id", "every job has the same rendezvous id",
-        "https://github.com/Lumi-supercomputer/LUMI-AI-Guide/blob/a7e3387/05-multi-gpu-and-node/run_ddp_torchrun_4.sh",
-        _literal_rendezvous_id,
-    ),
-    Rule("cores-not-repeated", "since Slurm 22.05 each task gets one core", JSC, _cores_not_repeated),
-    Rule("mask-with-cores", "the two contradict each other", LTM25 + "202-Binding.md", _mask_with_cores),
-    Rule("export-none", "tasks do not get PATH and other variables", SRUN, _export_none),
-    Rule("output-folder", "the job fails without any output if the folder does not exist", SLURM, _output_folder),
-    Rule("cache-on-first-node", "the folder does not exist on the other nodes", MIOPEN, _cache_on_first_node),
-    Rule("c10d-order", "rank 0 may be on another node than MASTER_ADDR", C10D, _c10d_order),
-    Rule("versioned-library", "the mount fails after the next update", DAWN + "setup_apptainer.sh", _versioned_library),
-    Rule(
-        "gdr-phb", "jobs on several nodes hang with ROCm 7; level 3 is the default from ROCm 6.2",
-        PHB, _gdr_phb,
-    ),
-    Rule("ofi-on-one-node", "the network is not configured for jobs of one node", OLCF, _ofi_on_one_node),
-    Rule("plugin-twice", "NCCL does not start", CSCS, _plugin_twice),
-    Rule("memhooks", "the cache of libfabric and the plugin of NCCL wait for each other", OLCF, _memhooks),
-    Rule("fast-path-off", "communication falls back to sockets or host memory", NCCL, _fast_path_off),
-    Rule("blocking-launch", "it slows down the job; it is for debugging", TORCH, _blocking_launch),
-)  # fmt: skip

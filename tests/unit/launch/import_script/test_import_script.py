@@ -28,7 +28,7 @@ from argosy.sites.profile_parts import Setting
 from argosy.sites.read import read_site
 from argosy.slurm.option_checks import SAME_NAME
 from argosy.slurm.sbatch import JobOptions
-from argosy.slurm.script_reader import read_job_script
+from argosy.slurm.script_reader import parse_job_script
 
 LUMI = """#!/bin/bash
 #SBATCH --account=project_1
@@ -219,7 +219,7 @@ def test_any_text_is_read_without_an_exception(text: str) -> None:
 
 
 def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() -> None:
-    script = read_job_script("#!/bin/sh\n#SBATCH --job-name='a b' # name\npython \\\n  a.py 'x y' \"z\" # end\n")
+    script = parse_job_script("#!/bin/sh\n#SBATCH --job-name='a b' # name\npython \\\n  a.py 'x y' \"z\" # end\n")
     assert str(script.options[0]) == "--job-name=a b"
     assert [each.line for each in script.statements] == [3]
 
