@@ -167,7 +167,7 @@ def replace_own_output(request: BuildRequest, session: Session) -> BuildRequest:
             built = inspect_squashfs(open_image(request.output), session).lock
     if built is None:
         return request
-    files = {Path(file).name for file in project.table.image.files}
+    files = {Path(file).name.partition("[")[0] for file in project.table.image.files}  # uv.lock[NAME]
     is_own = files & {each.path for each in built.sources} if files else built.steps and project.table.step
     if not is_own:
         return request

@@ -238,7 +238,7 @@ def _stage(project: Project, stage: StageTable, base: Base | None) -> LockedStag
 
 def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
     """Refuse a base of a stage that has other bytes than the one that was locked."""
-    if locked and locked.digest != base.digest:
+    if locked and locked.digest not in {"", base.digest}:
         raise CheckFailed(
             f"the base of stage {locked.name} is not the one that was locked",
             evidence=f"locked: {locked.base}  {locked.digest}\nfound:  {base.digest}",

@@ -68,7 +68,8 @@ def naming_option(folder: Path, option: str) -> Iterator[None]:
     try:
         yield
     except ArgosyError as error:
-        if str(folder) in error.evidence:
+        named = re.search(rf"{re.escape(str(folder))}(?![\w.-])", error.evidence)
+        if Path(error.folder).is_relative_to(folder) if isinstance(error, DiskFull) else named:
             error.hint = error.hint.replace(ELSEWHERE, option)
         raise
 

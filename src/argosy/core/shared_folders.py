@@ -128,18 +128,31 @@ def let_read_tree(path: Path, readers: int) -> None:
 
 def give_to_group(path: Path, group: int) -> None:
     """Give a file or a tree to a group; a hard link to a file of another group becomes a copy, which has this group."""
-    import shutil  # noqa: PLC0415 - see process.find_program
-
     for each in _walk(path):
         with contextlib.suppress(OSError):  # this user is not a member of the group, or the disk is full
             status = each.lstat()
             if status.st_gid == group:
                 continue
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                copy = each.with_name(f".{each.name}.copy")
-                shutil.copy2(each, copy)
-                copy.replace(each)
+                _make_own(each, status)
             os.chown(each, -1, group, follow_symlinks=False)
+
+
+def _make_own(file: Path, status: os.stat_result) -> None:
+    """Replace a hard link by a copy. Another user of the folder cannot choose the file that is written."""
+    import shutil  # noqa: PLC0415 - see process.find_program
+    import tempfile  # noqa: PLC0415 - few commands need it
+
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with file.open("rb") as source, open(descriptor, "wb") as copy:  # noqa: PTH123 - a descriptor has no path
+            shutil.copyfileobj(source, copy)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+            copy.flush()
+            os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.replace(name, file)  # noqa: PTH105 - mkstemp returns a text
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _walk(path: Path) -> Iterator[Path]:

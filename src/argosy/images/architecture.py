@@ -34,6 +34,12 @@ SHELL = "/bin/sh"
 HEADER_BYTES = 20
 """The first bytes of an ELF file, to the end of e_machine (elf(5))."""
 
+LARGEST_BLOCK = 1 << 20
+"""Size of the largest block of a squashfs, in bytes. The file gives a place in a block, which may be larger."""
+
+LONGEST_TARGET = 4096
+"""Length of the longest target of a link that Linux accepts, in bytes."""
+
 LINK = struct.Struct("<2I")
 """A symbolic link after the head: number of hard links, length of the target, which follows."""
 
@@ -88,6 +94,8 @@ def _find_file(tables: Tables, path: str) -> int | None:
 
 def _target(tables: Tables, place: int) -> str:
     _, length = LINK.unpack(tables.inode(place, HEAD.size + LINK.size)[HEAD.size :])
+    if length > LONGEST_TARGET:
+        raise ImageError(f"{tables.source.path} has a link with a target of {length} bytes")
     return os.fsdecode(tables.inode(place, HEAD.size + LINK.size + length)[HEAD.size + LINK.size :])
 
 
@@ -103,8 +111,10 @@ def _first_bytes(tables: Tables, place: int) -> bytes:
         offset = _offset_in_fragment(tables, place)
     else:
         return b""
-    data = tables.read(start, size & BLOCK_BYTES)
     most = offset + HEADER_BYTES
+    if most > LARGEST_BLOCK:
+        return b""
+    data = tables.read(start, size & BLOCK_BYTES)
     return (data if size & ~BLOCK_BYTES else tables.unpack(data, most))[offset:most]
 
 

@@ -51,7 +51,7 @@ BLOCK_BYTES = 512
 
 REASONS = {
     "used": "in use by running commands",
-    "named": "named by scripts of jobs launched in the last 30 days",
+    "named": "named by scripts of jobs that may wait or run: launched in the last 30 days, or running here",
     "foreign": "of other users",
 }
 """Kinds of reasons to keep an entry."""

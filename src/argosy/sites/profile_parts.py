@@ -104,10 +104,9 @@ class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variables
         Names of the variables that are set to the path.
     path
-        Absolute path; may contain the same names in braces as `Setting.late`. It needs ``{user}`` or ``{job}``, since
-        each user needs an own folder. A rank ends with code 7 if another user owns the folder, or can replace it: the
-        folders above must belong to root or the user, and not be writable by others unless they are sticky, as
-        ``/tmp``. So write ``/tmp/{user}-NAME-{job}``, not ``/tmp/{user}/NAME``, which another user may create first.
+        Absolute path; may contain the same names in braces as `Setting.late`. It needs ``{user}`` or ``{job}``,
+        because each user needs a separate folder. A rank ends with code 7 if another user owns the folder or can
+        replace it: write ``/tmp/{user}-NAME-{job}``, not ``/tmp/{user}/NAME``, which another user may create first.
         The folder stays on the node after the job, unless the site empties it.
     """
 

@@ -52,7 +52,7 @@ def test_a_pipe_that_a_shell_has_opened_is_read() -> None:
     os.close(ours)
 
 
-@pytest.mark.parametrize(("folder", "option"), [("prefix", "--prefix"), ("cache", ELSEWHERE)])
+@pytest.mark.parametrize(("folder", "option"), [("prefix", "--prefix"), ("prefix2", ELSEWHERE), ("cache", ELSEWHERE)])
 def test_a_full_disk_names_the_option_of_its_own_folder(tmp_path: Path, folder: str, option: str) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / folder / "versions/1"))
     with (

@@ -227,7 +227,10 @@ def test_the_script_of_a_job_of_slurm_keeps_its_entries_for_30_days(session: Ses
         (script.parent / "ends").write_text("7 0 0 n1\n")  # it may be requeued
         os.utime(script, (time.time() - days * 86400,) * 2)
     told = collected(session, "--keep", "0")
-    assert "in 1 entry: named by scripts of jobs launched in the last 30 days" in told
+    assert (
+        "in 1 entry: named by scripts of jobs that may wait or run: launched in the last 30 days, or running here"
+        in told
+    )
     assert names(list_entries(session)) == {"trees/one"}
 
 
@@ -237,7 +240,7 @@ def test_a_collection_tells_what_it_keeps_beyond_its_limits_and_why(session: Ses
     told = collected(session, "--keep", "1K", "--dry-run").splitlines()
     assert [line.partition(": ")[2] for line in told if line.startswith("kept ")] == [
         "in use by running commands",
-        "named by scripts of jobs launched in the last 30 days",
+        "named by scripts of jobs that may wait or run: launched in the last 30 days, or running here",
     ]
     assert "kept" not in collected(session, "--keep", "1G", "--dry-run")  # all fits
     assert "kept" not in collected(session, "--dry-run")  # nothing is old

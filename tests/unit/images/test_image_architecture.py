@@ -12,9 +12,12 @@ from argosy.core.errors import ImageError
 from argosy.core.model import Image, ImageKind
 from argosy.diagnostics.check import check_image
 from argosy.host.probe import open_session
+from argosy.images import architecture
 from argosy.images.architecture import with_architecture
 from argosy.images.find import open_reference
 from argosy.images.open import refuse_other_arch
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.tables import open_tables
 
 NAMES = {0x3E: "amd64", 0xB7: "arm64", 0x03: ""}
 
@@ -76,3 +79,14 @@ def test_an_image_of_another_architecture_without_a_lock_is_refused_before_it_st
     site = "isambard-ai" if NAMES[other] == "amd64" else "lumi-g"
     found = {each.what: each for each in check_image(session, image.path, site)}
     assert found["architecture"].state.value == "fail"
+
+
+def test_a_place_outside_of_any_block_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place is a number in the file of somebody else; as many bytes were unpacked before it."""
+    image = pack(tree_with_shell(tmp_path / "root", 0xB7), "-comp", "gzip")
+    monkeypatch.setattr(architecture, "_offset_in_fragment", lambda _tables, _place: 1 << 30)
+    with open_tables(FileSlice(Path(image.path), 0, image.base_size)) as tables:
+        place = tables.find("/usr/bin/dash").entry.place
+        tables.unpack = lambda _data, most: pytest.fail(f"{most} bytes are unpacked")
+        assert architecture._first_bytes(tables, place) == b""
+    assert with_architecture(image).arch == ""
