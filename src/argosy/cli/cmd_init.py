@@ -12,6 +12,7 @@ from argosy.cli.options import site_option
 from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, holds_project, write_project
 from argosy.recipes.option_row import PROJECT_FILE
+from argosy.recipes.read import find_environment_files
 from argosy.recipes.user_config import configured_site
 from argosy.sites.load import load_site, sites_here
 
@@ -46,5 +47,6 @@ def init(folder: Path, site: str, template: str | None, account: str) -> None:
     if project.takes_cpu_torch:
         click.echo('no GPU here: torch_backend = "cpu" in argosy.toml selects the build of PyTorch for the CPU')
     where = "" if folder == Path() else f"cd {quote(str(folder))} && "
-    edit = "" if template else f"set the command in {folder / PROJECT_FILE}, then: "
+    keys = "the command" if find_environment_files(folder) else "sources and the command"
+    edit = "" if template else f"set {keys} in {folder / PROJECT_FILE}, then: "
     click.echo(f"next: {edit}{where}argosy build && argosy launch train")

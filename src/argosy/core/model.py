@@ -271,8 +271,8 @@ class Image(msgspec.Struct, frozen=True):
     """How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``."""
     reference: str = ""
     """How the user named an image whose file is in the cache, for example an archive; empty for other images."""
-    sources: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
-    """Name and sha256 of each environment file that it was built from."""
+    sources: frozenset[tuple[str, str]] = frozenset()
+    """Name, without folders, and sha256 of each environment file that it was built from."""
 
     @property
     def shown(self) -> str:

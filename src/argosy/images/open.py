@@ -142,7 +142,7 @@ def _with_lock(image: Image, lock: Lock | None) -> Image:
         torch=torch,
         nccl=nccl,
         mpi=mpi_of_lock(lock),
-        sources={each.path: each.sha256 for each in lock.sources},
+        sources=frozenset((each.path, each.sha256) for each in lock.sources),
         cpu_jax=cpu_jax_of_lock(lock),
     )
 

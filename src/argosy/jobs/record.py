@@ -73,7 +73,7 @@ def time_of_record(record: Path) -> dt.datetime | None:
     """Return the time in the name of a record; None if the name has another form."""
     try:
         return dt.datetime.strptime(record.name[: len("20260102-030405")], "%Y%m%d-%H%M%S").astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.cache import remember_text
-from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
@@ -132,18 +132,23 @@ def note_missing_program(request: LaunchRequest, container: ContainerPlan, cwd: 
 def note_changed_files(container: ContainerPlan, cwd: str) -> ContainerPlan:
     """Add a choice to the container if the files of the project in this folder are not those its image was built from.
 
-    Returns the container.
+    Returns the container. A project file that cannot be used here changes nothing.
     """
     image, file = container.entry.image, Path(cwd, PROJECT_FILE)
     if not image.sources or not file.is_file():
         return container
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+    from argosy.recipes.project_file import read_project_here  # noqa: PLC0415 - most folders have no project file
+    from argosy.recipes.read import split_extras  # noqa: PLC0415
 
-    project = read_project(file)
-    if Path(image.path).resolve() != project.output.resolve():
+    try:
+        project = read_project_here(file)
+        if Path(image.path).resolve() != project.output.resolve():
+            return container
+        files = (project.folder / split_extras(name)[0] for name in project.table.image.files)
+        found = [(each.name, digest_of_file(each)) for each in files if each.is_file()]
+    except (UsageError, OSError):
         return container
-    files = (project.folder / name for name in project.table.image.files)
-    changed = [each.name for each in files if each.is_file() and image.sources.get(each.name) != digest_of_file(each)]
+    changed = [name for name, digest in found if (name, digest) not in image.sources]
     if not changed:
         return container
     why = f"{' and '.join(changed)} changed since it was built; 'argosy build' builds it again"
@@ -198,7 +203,10 @@ def read_program(request: LaunchRequest, cwd: str) -> ProgramImports:
     if not tree:
         return NOT_READ
     modules = frozenset(_named_modules(tree))
-    address, spawns = _read_own_start(tree, modules)
+    try:
+        address, spawns = _read_own_start(tree, modules)
+    except RecursionError:  # a call of a call of a call, a few hundred times
+        address, spawns = "", False
     return ProgramImports(program.name if program else "the command", modules, address, spawns)
 
 

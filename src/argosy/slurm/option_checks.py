@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
+from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean
 from argosy.slurm.sbatch import DEPENDENCY, HETEROGENEOUS_HINT, SHORT, JobOptions, complete_argument
 from argosy.slurm.times import parse_minutes
@@ -240,7 +241,7 @@ def _with_value(ours: str, name: str, value: str) -> str:
     """Return an option of Argosy with its value: that of an option of sbatch with the same name, or a placeholder."""
     if name in FLAGS or not ours.startswith("--"):
         return ours
-    return f"{ours} {(value if name in SAME_NAME else '') or 'VALUE'}"
+    return f"{ours} {quote(value) if value and name in SAME_NAME else 'VALUE'}"
 
 
 def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:

@@ -164,7 +164,7 @@ stop_node() {
 }
 
 # FOLDERS COMMAND...: create private folders on this node.  Folders of other users are not used, nor folders in those
-# in which another user can rename them; in a container, root may be nobody (65534).
+# in which everybody can rename them; in a container, root may be nobody (65534).
 own_folders() {
     command -v find > /dev/null || stop_node "find is missing, which checks who may change $1" 7
     for argosy_folder in $1; do

@@ -472,3 +472,16 @@ def test_the_list_of_possible_values_does_not_show_that_openfoam_went_on() -> No
     )
     error = find_errors(log, SIGNATURES)[0]
     assert (error.name, error.level) == ("foam-dictionary", "cause")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Valid options are :\n  -a  all\n  -b  both",
+        "Valid solver types :\n3(a b c)",
+        "Valid types :\n2\n[0] (\n[0] a\n[0] )",
+    ],
+)
+def test_only_openfoams_own_list_of_values_is_hidden(text: str) -> None:
+    log = f"{text}\nTraceback (most recent call last):\nModuleNotFoundError: No module named 'numpy'\n"
+    assert find_errors(log, SIGNATURES)[0].name == "module-missing"

@@ -14,6 +14,7 @@ from argosy.launch.image_checks import (
     note_changed_files,
     note_missing_import,
     note_missing_program,
+    read_program,
     refuse_missing_import,
 )
 from argosy.launch.model import LaunchRequest, Purpose
@@ -139,7 +140,7 @@ def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: P
 
 def test_files_of_the_project_that_changed_since_its_image_was_built_are_named(tmp_path: Path) -> None:
     def doubts(sources: dict[str, str], name: str = "own.sif") -> list[str]:
-        image = replace(IMAGE, path=str(tmp_path / name), sources=sources)
+        image = replace(IMAGE, path=str(tmp_path / name), sources=frozenset(sources.items()))
         container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
         return [*doubtful_choices(note_changed_files(container, str(tmp_path)).choices)]
 
@@ -155,3 +156,26 @@ def test_files_of_the_project_that_changed_since_its_image_was_built_are_named(t
     assert doubts(built, "other.sif") == [], "the image is not that of the project"
     assert doubts({}) == [], "its lock names no files"
     assert "b.yml" in doubts({"a.txt": "0" * 64})[0], "a file was added to the project"
+
+
+def test_files_of_one_name_and_names_with_extras_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text(
+        '[image]\npip = ["a/r.txt", "b/r.txt", "pyproject.toml[gpu]"]\noutput = "own.sif"\n'
+    )
+    files = [tmp_path / "a/r.txt", tmp_path / "b/r.txt", tmp_path / "pyproject.toml"]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(str(file))
+    sources = frozenset((file.name, hashlib.sha256(str(file).encode()).hexdigest()) for file in files)
+    image = replace(IMAGE, path=str(tmp_path / "own.sif"), sources=sources)
+    container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
+    assert note_changed_files(container, str(tmp_path)).choices == container.choices
+    files[2].write_text("other")
+    assert "pyproject.toml changed" in note_changed_files(container, str(tmp_path)).choices[-1].why
+    (tmp_path / "argosy.toml").write_text("[")
+    assert note_changed_files(container, str(tmp_path)).choices == container.choices
+
+
+def test_a_program_of_deeply_nested_calls_is_read_without_an_error(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import torch\nx = q{'.a()' * 300}\n")
+    assert read_program(REQUEST, str(tmp_path)).modules == {"torch"}

@@ -162,6 +162,7 @@ def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
 
 FOAM_LIST = re.compile(r"(?:\[\d+\] )?Valid [\w ]{3,60} :$")
 """The line before a list of possible values, which OpenFOAM writes between brackets, one to a line."""
+FOAM_LIST_BEGIN, FOAM_LIST_END = (re.compile(rf"(?:\[\d+\] )?\{bracket}$") for bracket in "()")
 START_FILE = re.compile(r"\S*/\.(?:bash\w*|profile|zshrc|cshrc|login): line \d+: |\./configure: line \d+: ")
 """An error in a start file of the user's shell, or in one of configure's tests: the job continues after it."""
 PROFILE = re.compile(r"\s*\d+(?:/\d+)?(?: +\d+\.\d{3}){4} \S")
@@ -174,13 +175,18 @@ def hide_reports(lines: Sequence[str]) -> list[str]:
     How the job ended stays. OpenFOAM's lists of possible values, which follow an error, are hidden, too.
     """
     shown, inside, in_list = [], False, False
-    for line in lines:
+    for at, line in enumerate(lines):
         inside = inside or line.startswith(LSF_REPORT[0])
         is_hidden = START_FILE.match(line) or PROFILE.match(line) or (inside and not LSF_END.match(line)) or in_list
         shown.append("" if is_hidden else line)
         inside = inside and not line.startswith(LSF_REPORT[1])
-        in_list = bool(FOAM_LIST.match(line)) or (in_list and not line.startswith(")"))
+        in_list = not FOAM_LIST_END.match(line) if in_list else _begins_foam_list(lines[at : at + 4])
     return shown
+
+
+def _begins_foam_list(lines: Sequence[str]) -> bool:
+    """Return whether the first of these lines is that before a list, whose number of values and bracket follow it."""
+    return bool(FOAM_LIST.match(lines[0])) and any(map(FOAM_LIST_BEGIN.match, lines[1:]))
 
 
 def _split(text: str) -> Iterator[Line]:
