@@ -241,7 +241,7 @@ def plan_binding(shape: JobShape, site: Site, launcher: str) -> tuple[Choice, ..
     if not shape.gpus_per_node or shape.ranks_per_node == 1:
         return ()
     why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
-    if not site.node.gpu_cpus and avoids_whole_nodes(site):
+    if not site.node.gpu_cpus and _avoids_whole_nodes(site):
         why = "a map needs --exclusive, which the site advises against"
     elif not site.node.gpu_cpus:
         why = "the profile has no gpu_cpus; the cores near each GPU are unknown"
@@ -256,7 +256,7 @@ def binding_needs_whole_nodes(shape: JobShape, site: Site) -> bool:
     return not site.slurm.whole_nodes and bool(choose_masks(shape, site))
 
 
-def avoids_whole_nodes(site: Site) -> bool:
+def _avoids_whole_nodes(site: Site) -> bool:
     """Return whether a site advises against the option with which jobs get whole nodes."""
     return any(avoid.word == "--exclusive" for avoid in site.avoid)
 
