@@ -129,7 +129,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
     launcher = _choose_launcher(context)
     why_options = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
-        *plan_binding(target.shape, target.site, launcher.value),
+        *plan_binding(target.shape, target.site, launcher.value, target.why_unbound),
         *_warn_of_tcp(context),
         *_warn_of_threads(context),
         *_warn_of_own_folder(context),

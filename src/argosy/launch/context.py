@@ -49,6 +49,8 @@ class LaunchTarget(msgspec.Struct, frozen=True):
     """Its name; empty if Slurm decides."""
     whole_nodes: bool = False
     """Whether the job gets whole nodes, as far as the profile shows."""
+    why_unbound: str = ""
+    """Why the site is without the map of cores of its profile, if the map would need whole nodes; else empty."""
     options: JobOptions = msgspec.field(default_factory=JobOptions)
     """Options of the job, completed by the defaults of the user and of the site."""
     choices: tuple[Choice, ...] = ()
@@ -199,7 +201,7 @@ def _with_defaults(target: LaunchTarget, request: LaunchRequest, why_options: tu
     needs_whole_nodes = not target.options.exclusive and binding_needs_whole_nodes(shape, site)
     if needs_whole_nodes and _avoids_whole_nodes(target, request):
         site = replace(site, node=replace(site.node, gpu_cpus=()))
-        target = replace(target, site=site)
+        target = replace(target, site=site, why_unbound="a map needs --exclusive, which the site advises against")
     elif needs_whole_nodes:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
         why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)

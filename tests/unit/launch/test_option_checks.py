@@ -96,6 +96,9 @@ def test_argosy_does_not_add_what_the_site_advises_against() -> None:
     assert why == "a map needs --exclusive, which the site advises against"
     whole = plan(there, resources=ResourceRequest(nodes=2), options=JobOptions(exclusive=True))
     assert whole.cores == ("0-3", "4-7")
+    unknown = plan(replace(there, node=replace(there.node, gpu_cpus=())), resources=ResourceRequest(nodes=2))
+    (why,) = [row.why for row in unknown.choices if row.key == ChoiceKey.RANK_CORES]
+    assert why == "the profile has no gpu_cpus; the cores near each GPU are unknown"
 
 
 @pytest.mark.parametrize(
