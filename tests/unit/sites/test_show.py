@@ -329,6 +329,27 @@ def test_an_unknown_key_in_a_profile_of_the_administrators_is_noted_and_not_used
         load_profile(str(own), make_host())
 
 
+def test_an_unknown_key_in_a_fragment_of_the_administrators_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "SYSTEM", tmp_path)
+    (tmp_path / "_inner.toml").write_text("newest = 1\n")
+    (tmp_path / "_common.toml").write_text('use = ["inner"]\n[node]\nnewer = 2\n')
+    (tmp_path / "nimbus.toml").write_text('name = "nimbus"\ntitle = "N"\nuse = ["common"]\n')
+    own = tmp_path / "own/cirrus.toml"
+    own.parent.mkdir()
+    own.write_text('name = "cirrus"\ntitle = "C"\nuse = ["common"]\n')
+    start = "this version of Argosy does not know, and does not use:"
+    notes = [
+        f"{tmp_path}/_inner.toml: {start} newest (line 1)",
+        f"{tmp_path}/_common.toml: {start} node.newer (line 3)",
+    ]
+    for site in ("nimbus", str(own)):
+        heard: list[str] = []
+        note_site(replace(laptop(), reporter=Hearing(heard)), load_profile(site, make_host()), {})
+        assert heard == notes
+
+
 def test_an_unreadable_profile_is_reported_and_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
