@@ -41,14 +41,19 @@ class TomlFault(msgspec.Struct, frozen=True):
 
     line: int
     """Line number from 1; the line of the table if the key is not found."""
-    key: str
-    """The dotted path of the key."""
+    keys: tuple[str, ...]
+    """The path of the key, whose parts may contain dots; ``...`` is any key."""
     what: str
     """Description of the fault; empty for an unknown key."""
     unknown: str = ""
     """The unknown key; empty for other faults."""
     hint: str = ""
     """The most similar known key or value, or all of them; empty for other faults."""
+
+    @property
+    def key(self) -> str:
+        """The dotted path of the key, for people."""
+        return ".".join("KEY" if key == "..." else key for key in self.keys)
 
 
 def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequence[str] = ()) -> TomlFault:
@@ -67,18 +72,17 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
     if types := TYPES.search(message):
         keys = next((path for path, value in _paths(parse_toml(text), keys) if _type_of(value) == types[2]), keys)
-    shown = ".".join("KEY" if key == "..." else key for key in keys)
     if choice := re.search(r"Invalid enum value '?(.*?)'?(?: - at|$)", message):
         allowed = _values(_type_at(kind, keys))
         hint = did_you_mean(choice[1], allowed, f"use one of {', '.join(allowed)}", form="'{}'")
-        return TomlFault(find_line(text, keys), shown, f"{choice[1]!r} is not one of its values", hint=hint)
+        return TomlFault(find_line(text, keys), keys, f"{choice[1]!r} is not one of its values", hint=hint)
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:
-        return TomlFault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
+        return TomlFault(find_line(text, keys), keys, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
     word = unknown[1]
     known = _field_names(kind, keys)
     hint = did_you_mean(word, known, f"known here: {', '.join(known)}", form="'{}'")
-    return TomlFault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
+    return TomlFault(find_line(text, (*keys, word)), (*keys, word), "", word, hint)
 
 
 def _paths(data: Any, keys: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Any]]:

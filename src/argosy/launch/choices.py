@@ -13,7 +13,7 @@ from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.images.libraries import NO_LIBRARY, NONE, USE_MPICH, advise_base, describe_unfit_mpi
 from argosy.jobs.launch_plan import JobShape
-from argosy.launch.context import LaunchContext
+from argosy.launch.context import LaunchContext, facts_of
 from argosy.launch.image_checks import FRAMEWORKS, TORCH_RANKS, adds_packages
 from argosy.launch.launchers.launcher import (
     MPIEXEC,
@@ -38,7 +38,6 @@ from argosy.launch.site_settings import (
     DEFAULT_MPI,
     choose_mpi,
     explain_container,
-    facts_of,
     launcher_at_site,
     plan_site_settings,
     refuse_launch,
@@ -130,7 +129,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
     launcher = _choose_launcher(context)
     why_options = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
-        *plan_binding(target.shape, target.site, launcher.value),
+        *plan_binding(target.shape, target.site, launcher.value, target.why_unbound),
         *_warn_of_tcp(context),
         *_warn_of_threads(context),
         *_warn_of_own_folder(context),

@@ -18,7 +18,6 @@ from argosy.launch.option_checks import list_unqueued
 from argosy.launch.shape import (
     BY_ALLOCATION,
     BY_WHOLE_NODES,
-    avoids_whole_nodes,
     binding_needs_whole_nodes,
     choose_job_shape,
     choose_local_shape,
@@ -27,6 +26,7 @@ from argosy.launch.shape import (
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
+from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import at_gpu_type, at_partition, evident_choice, gpus_of
 from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import PartitionNeeds, choose_partition, is_whole
@@ -49,6 +49,8 @@ class LaunchTarget(msgspec.Struct, frozen=True):
     """Its name; empty if Slurm decides."""
     whole_nodes: bool = False
     """Whether the job gets whole nodes, as far as the profile shows."""
+    why_unbound: str = ""
+    """Why the site is without the map of cores of its profile, if the map would need whole nodes; else empty."""
     options: JobOptions = msgspec.field(default_factory=JobOptions)
     """Options of the job, completed by the defaults of the user and of the site."""
     choices: tuple[Choice, ...] = ()
@@ -95,6 +97,30 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
     return replace(target, mode=mode, choices=(*rows, *target.choices))
 
 
+def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
+    """Return the facts about a job that conditions of a profile refer to."""
+    site, shape, validated = target.site, target.shape, target.site.validated.versions
+    documented = site.runtime.version if runtime == site.runtime.name else ""
+    return Facts(
+        nodes=str(shape.nodes),
+        ranks=str(shape.ranks),
+        ranks_per_node=str(shape.ranks_per_node),
+        gpus_per_node=str(shape.gpus_per_node),
+        whole_nodes="yes" if target.whole_nodes else "no",
+        partition=target.partition,
+        launcher=launcher,
+        mode=target.mode,
+        vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
+        runtime=runtime,
+        runtime_version=validated.get(runtime, documented),
+        slurm=validated.get("slurm", site.slurm.version),
+        rocm=versions.get("rocm", ""),
+        cuda=versions.get("cuda", ""),
+        torch=versions.get("torch", ""),
+        nccl=versions.get("nccl", ""),
+    )
+
+
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
         instead = suggest_mpirun(request.command, request.resources.ranks) if request.launcher == "mpi" else ""
@@ -133,7 +159,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
         options=options,
         choices=(*why_partition, *why_shape, *_idle_gpus(request, shape, job_site, by_default=bool(why_gpus))),
     )
-    return target if request.in_allocation else _with_defaults(target, why_options)
+    return target if request.in_allocation else _with_defaults(target, request, why_options)
 
 
 def _needs_of(resources: ResourceRequest, options: JobOptions) -> PartitionNeeds:
@@ -163,7 +189,7 @@ def _site_of_job(
     return job_site
 
 
-def _with_defaults(target: LaunchTarget, why_options: tuple[Choice, ...]) -> LaunchTarget:
+def _with_defaults(target: LaunchTarget, request: LaunchRequest, why_options: tuple[Choice, ...]) -> LaunchTarget:
     """Complete the options of a new job: whole nodes if its ranks are bound to cores, then the site's defaults.
 
     Parameters
@@ -173,9 +199,9 @@ def _with_defaults(target: LaunchTarget, why_options: tuple[Choice, ...]) -> Lau
     """
     site, shape, why_exclusive = target.site, target.shape, tuple[Choice, ...]()
     needs_whole_nodes = not target.options.exclusive and binding_needs_whole_nodes(shape, site)
-    if needs_whole_nodes and avoids_whole_nodes(site):
+    if needs_whole_nodes and _avoids_whole_nodes(target, request):
         site = replace(site, node=replace(site.node, gpu_cpus=()))
-        target = replace(target, site=site)
+        target = replace(target, site=site, why_unbound="a map needs --exclusive, which the site advises against")
     elif needs_whole_nodes:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
         why_exclusive = (Choice("--exclusive", "yes", reason, f"site {site.name}"),)
@@ -185,6 +211,16 @@ def _with_defaults(target: LaunchTarget, why_options: tuple[Choice, ...]) -> Lau
         target.options, site, shape, partition=target.partition, whole_nodes=target.whole_nodes
     )
     return replace(target, options=options, choices=(*target.choices, *why_exclusive, *why_options, *why_site))
+
+
+def _avoids_whole_nodes(target: LaunchTarget, request: LaunchRequest) -> bool:
+    """Return whether the site advises such a job against the option with which it gets whole nodes.
+
+    Advice whose condition depends on an unknown fact does not count: such a job uses all GPUs of its nodes anyway.
+    """
+    launcher, runtime = request.launcher, request.container.runtime
+    facts = facts_of(replace(target, whole_nodes=True), launcher=launcher, runtime=runtime, versions=NO_VALUES)
+    return any(each.word == "--exclusive" and evaluate_condition(each.condition, facts) for each in target.site.avoid)
 
 
 def _with_user_defaults(options: JobOptions, host: Host) -> tuple[JobOptions, tuple[Choice, ...]]:

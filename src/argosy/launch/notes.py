@@ -14,7 +14,7 @@ from argosy.recipes.user_config import describe_unused_settings
 from argosy.runtimes.apptainer import parse_bind_variables
 from argosy.sites.load import LoadedSite, detect_sites, machine_here, sites_here
 from argosy.sites.profile import Site
-from argosy.sites.read import describe_unused, foreign_profiles, profile_folders
+from argosy.sites.read import describe_unused, foreign_profiles, fragment_files, profile_folders
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 """Folders that are local to each node."""
@@ -45,8 +45,9 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
 def note_site(session: Session, profile: LoadedSite, sources: Mapping[str, tuple[str, str]]) -> None:
     """Note what users may not expect of the site of a launch: another site, or keys that are not used."""
     note_other_site(session, profile.site, sources)
-    foreign = map(foreign_profiles, profile_folders(session.host))
-    for line in filter(None, (*foreign, describe_unused(Path(profile.path)), describe_unused_settings())):
+    folders, path = profile_folders(session.host), Path(profile.path)
+    unused = map(describe_unused, (path, *fragment_files(path, folders)))
+    for line in filter(None, (*map(foreign_profiles, folders), *unused, describe_unused_settings())):
         session.reporter.note(line)
 
 

@@ -231,8 +231,14 @@ def bound_cores(shape: JobShape, site: Site, mpi: str) -> tuple[str, ...]:
     return () if mpi == MPIEXEC else tuple(map(render_core_list, choose_masks(shape, site)))
 
 
-def plan_binding(shape: JobShape, site: Site, launcher: str) -> tuple[Choice, ...]:
-    """Return the choice that tells to which cores ranks are bound, and why."""
+def plan_binding(shape: JobShape, site: Site, launcher: str, why_unbound: str = "") -> tuple[Choice, ...]:
+    """Return the choice that tells to which cores ranks are bound, and why.
+
+    Parameters
+    ----------
+    why_unbound
+        Why the site is without the map of its profile; empty if nothing removed the map.
+    """
     masks = choose_masks(shape, site)
     if masks:
         where = " ".join(map(render_core_list, masks))
@@ -241,8 +247,8 @@ def plan_binding(shape: JobShape, site: Site, launcher: str) -> tuple[Choice, ..
     if not shape.gpus_per_node or shape.ranks_per_node == 1:
         return ()
     why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
-    if not site.node.gpu_cpus and avoids_whole_nodes(site):
-        why = "a map needs --exclusive, which the site advises against"
+    if why_unbound:
+        why = why_unbound
     elif not site.node.gpu_cpus:
         why = "the profile has no gpu_cpus; the cores near each GPU are unknown"
     return (Choice(ChoiceKey.RANK_CORES, find_launcher(launcher).unbound, why, f"site {site.name}"),)
@@ -254,11 +260,6 @@ def binding_needs_whole_nodes(shape: JobShape, site: Site) -> bool:
     On a shared node, a job may get other cores than those in the site's map.
     """
     return not site.slurm.whole_nodes and bool(choose_masks(shape, site))
-
-
-def avoids_whole_nodes(site: Site) -> bool:
-    """Return whether a site advises against the option with which jobs get whole nodes."""
-    return any(avoid.word == "--exclusive" for avoid in site.avoid)
 
 
 def choose_masks(shape: JobShape, site: Site) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from argosy.core.errors import SiteError
 from argosy.core.model import Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
-from argosy.launch.context import LaunchTarget
+from argosy.launch.context import LaunchTarget, facts_of
 from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES, StepRuntime
@@ -40,30 +40,6 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
     gpu = GpuMode(site.runtime.gpu) if request.gpu is GpuMode.AUTO and is_sites else request.gpu
     asked = () if name == "bare" else site.images.signed_by  # the machine's own software is not an image
     return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
-
-
-def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
-    """Return the facts about a job that conditions of a profile refer to."""
-    site, shape, validated = target.site, target.shape, target.site.validated.versions
-    documented = site.runtime.version if runtime == site.runtime.name else ""
-    return Facts(
-        nodes=str(shape.nodes),
-        ranks=str(shape.ranks),
-        ranks_per_node=str(shape.ranks_per_node),
-        gpus_per_node=str(shape.gpus_per_node),
-        whole_nodes="yes" if target.whole_nodes else "no",
-        partition=target.partition,
-        launcher=launcher,
-        mode=target.mode,
-        vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
-        runtime=runtime,
-        runtime_version=validated.get(runtime, documented),
-        slurm=validated.get("slurm", site.slurm.version),
-        rocm=versions.get("rocm", ""),
-        cuda=versions.get("cuda", ""),
-        torch=versions.get("torch", ""),
-        nccl=versions.get("nccl", ""),
-    )
 
 
 def plan_site_settings(

@@ -20,7 +20,7 @@ from argosy.core.render import count
 from argosy.core.session import config_folder
 from argosy.core.shell import quote
 from argosy.core.suggest import did_you_mean, suggest_word
-from argosy.core.toml_lines import describe_ignored, find_fault, find_line, load_toml
+from argosy.core.toml_lines import TomlFault, describe_ignored, find_fault, find_line, load_toml
 from argosy.recipes.trust import foreign_owner, how_to_trust
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Evident
@@ -270,23 +270,23 @@ def _known_part(path: Path, text: str) -> Table | None:
     """Return a profile without the keys that this version does not know; None if it has other faults."""
     table = load_toml(text, str(path), kind=SiteError)
     try:
-        for key in _unknown_keys(path):
-            *above, last = key.split(".")
+        for fault in _unknown_keys(path):
+            *above, last = fault.keys
             part: Any = table
             for each in above:
                 part = part[int(each) if isinstance(part, list) else each]
             del part[last]
         msgspec.convert(table, Site)
-    except (msgspec.ValidationError, KeyError):  # a key with a dot in quotes is not found
+    except msgspec.ValidationError:
         return None
     return table
 
 
-def _unknown_keys(path: Path) -> dict[str, int]:
-    """Return the unknown keys of a file and their lines."""
+def _unknown_keys(path: Path) -> list[TomlFault]:
+    """Return the faults of a file that are unknown keys."""
     from argosy.sites.faults import read_faults  # noqa: PLC0415 - only for an invalid file
 
-    return {fault.key: fault.line for fault in read_faults(path) if fault.unknown}
+    return [fault for fault in read_faults(path) if fault.unknown]
 
 
 def describe_unused(path: Path) -> str:
@@ -296,7 +296,7 @@ def describe_unused(path: Path) -> str:
     try:
         parse_table(path.read_text(encoding="utf-8"), str(path))
     except msgspec.ValidationError:
-        return describe_ignored(path, _unknown_keys(path))
+        return describe_ignored(path, {fault.key: fault.line for fault in _unknown_keys(path)})
     except (OSError, UnicodeDecodeError, SiteError):
         pass  # whoever reads the profile gets this error
     return ""

@@ -96,6 +96,31 @@ def test_argosy_does_not_add_what_the_site_advises_against() -> None:
     assert why == "a map needs --exclusive, which the site advises against"
     whole = plan(there, resources=ResourceRequest(nodes=2), options=JobOptions(exclusive=True))
     assert whole.cores == ("0-3", "4-7")
+    unknown = plan(replace(there, node=replace(there.node, gpu_cpus=())), resources=ResourceRequest(nodes=2))
+    (why,) = [row.why for row in unknown.choices if row.key == ChoiceKey.RANK_CORES]
+    assert why == "the profile has no gpu_cpus; the cores near each GPU are unknown"
+
+
+@pytest.mark.parametrize(
+    ("when", "exclusive"),
+    [
+        ({"partition": "small"}, True),
+        ({"partition": "main"}, False),
+        ({"nodes": "> 2"}, True),
+        ({"launcher": "torchrun"}, True),
+        ({"whole_nodes": "no"}, True),  # with the option, the job has whole nodes
+        ({"nccl": "< 2.20"}, True),  # an unknown fact
+    ],
+)
+def test_conditional_advice_counts_for_the_jobs_that_it_is_about(when: dict[str, str], *, exclusive: bool) -> None:
+    node = replace(LAB.node, cores=8, gpus=2, gpu_cpus=("0-3", "4-7"))
+    avoid = Avoid(word="--exclusive", why="nodes are shared", source="https://e.org", when=when)
+    there = msgspec.structs.replace(LAB, node=node, avoid=(avoid,), partitions=(Partition(name="main"),))
+    made = plan(there, resources=ResourceRequest(nodes=2), launcher="srun", options=JobOptions(partition="main"))
+    assert ("--exclusive" in made.directives, bool(made.cores)) == (exclusive, exclusive)
+    if "partition" in when:
+        anywhere = plan(msgspec.structs.replace(there, partitions=()), resources=ResourceRequest(nodes=2))
+        assert "--exclusive" in anywhere.directives
 
 
 def test_a_job_has_one_qos() -> None:

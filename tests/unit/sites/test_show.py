@@ -28,7 +28,7 @@ from argosy.launch.site_settings import parse_torch_version
 from argosy.launch.variables import caller_variables
 from argosy.sites import read
 from argosy.sites.load import Machine, detect_sites, load_profile, machine_here
-from argosy.sites.read import DATA, describe_source, read_site, site_names
+from argosy.sites.read import DATA, describe_source, describe_unused, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import Hearing, make_host, make_session
@@ -327,6 +327,39 @@ def test_an_unknown_key_in_a_profile_of_the_administrators_is_noted_and_not_used
     own.write_text(head)
     with pytest.raises(SiteError, match="unknown key 'new'"):
         load_profile(str(own), make_host())
+
+
+def test_an_unknown_key_below_a_name_with_a_dot_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "SYSTEM", tmp_path)
+    path = tmp_path / "nimbus.toml"
+    head = 'name = "nimbus"\ntitle = "N"\n"new.key" = 1\n[slurm]\n"0.1" = 2\n'
+    path.write_text(f'{head}[modes."a.b"]\nfoo = 2\ndevices_per_gpu = 2\n[modes.a]\nb = 3\n')
+    site = load_profile("nimbus", make_host()).site
+    assert {name: mode.devices_per_gpu for name, mode in site.modes.items()} == {"a.b": 2, "a": 0}
+    assert describe_unused(path).endswith(
+        "new.key (line 1), slurm.0.1 (line 4), modes.a.b.foo (line 7), modes.a.b (line 10)"
+    )
+
+
+def test_an_unknown_key_in_a_fragment_of_the_administrators_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "SYSTEM", tmp_path)
+    (tmp_path / "_inner.toml").write_text("newest = 1\n")
+    (tmp_path / "_common.toml").write_text('use = ["inner"]\n[node]\nnewer = 2\n')
+    (tmp_path / "nimbus.toml").write_text('name = "nimbus"\ntitle = "N"\nuse = ["common"]\n')
+    own = tmp_path / "own/cirrus.toml"
+    own.parent.mkdir()
+    own.write_text('name = "cirrus"\ntitle = "C"\nuse = ["common"]\n')
+    start = "this version of Argosy does not know, and does not use:"
+    notes = [
+        f"{tmp_path}/_inner.toml: {start} newest (line 1)",
+        f"{tmp_path}/_common.toml: {start} node.newer (line 3)",
+    ]
+    for site in ("nimbus", str(own)):
+        heard: list[str] = []
+        note_site(replace(laptop(), reporter=Hearing(heard)), load_profile(site, make_host()), {})
+        assert heard == notes
 
 
 def test_an_unreadable_profile_is_reported_and_hides_no_other(
