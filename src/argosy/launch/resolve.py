@@ -126,20 +126,14 @@ def resolve_launch(
         program imports.
     """
     host = session.host
-    refuse_no_image(request.image, request.command)
-    _refuse_no_command(request, host)
-    refuse_no_program(request.command, request.container, host)
-    if not request.image.startswith(BARE_PREFIX):
-        refuse_host_program(request.command)
+    _refuse_incomplete(request, host)
     profile = profile or load_profile(request.site, host)
     if purpose is Purpose.START:
         note_site(session, profile, request.sources)
     host = with_allocated_gpus(session) if request.in_allocation else host
     with locate_profile_errors(request.site, host):
         request, site = complete_request(_without_own_cluster(request, host), profile.site, host)
-        if profile.note:
-            row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
-            request = replace(request, choices=(*request.choices, row))
+        request = _with_profile_row(request, profile)
         target = choose_target(request, site, host)
         request = _without_gpus(request, target)
         if not target.is_job:
@@ -159,6 +153,23 @@ def resolve_launch(
     program = read_program(request, host.cwd) if is_read else ProgramImports()
     versions = _versions_of(container.entry.image, request)
     return LaunchContext(request, target, container, job_host, versions, record, program)
+
+
+def _refuse_incomplete(request: LaunchRequest, host: Host) -> None:
+    """Refuse a request that cannot be planned at any site: without image, command or program."""
+    refuse_no_image(request.image, request.command)
+    _refuse_no_command(request, host)
+    refuse_no_program(request.command, request.container, host)
+    if not request.image.startswith(BARE_PREFIX):
+        refuse_host_program(request.command)
+
+
+def _with_profile_row(request: LaunchRequest, profile: LoadedSite) -> LaunchRequest:
+    """Add the file of a profile that is not the shipped one to the choices."""
+    if not profile.note:
+        return request
+    row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
+    return replace(request, choices=(*request.choices, row))
 
 
 def _with_paths(target: LaunchTarget, options: JobOptions) -> LaunchTarget:

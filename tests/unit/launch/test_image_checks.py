@@ -145,7 +145,7 @@ def test_files_of_the_project_that_changed_since_its_image_was_built_are_named(t
         return [*doubtful_choices(note_changed_files(container, str(tmp_path)).choices)]
 
     built = {name: hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in ("a.txt", "b.yml")}
-    assert doubts(built) == [], "there is no project file"
+    assert doubts(built) == [], "without a project file, nothing is compared"
     (tmp_path / "argosy.toml").write_text('[image]\npip = "a.txt"\nconda = "b.yml"\noutput = "own.sif"\n')
     for name in built:
         (tmp_path / name).write_text(f"{name}\n")
