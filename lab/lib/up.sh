@@ -35,7 +35,7 @@ read_up_options() {
     case $1 in
       --accounting) ACCOUNTING=1 && shift && continue ;;
       --bookworm | --sid) VARIANT=${1#--} && shift && continue ;;
-      --*) [ $# -ge 2 ] || usage ;;&
+      --*) [ $# -ge 2 ] || die "up does not know '$1', or its value is missing; 'lab/cluster' lists the options" ;;&
       --like) read_like "$2" ;;
       --hosts) NODES=${2//,/ } ;;
       --cpus) read_cpus "$2" ;;
@@ -48,7 +48,7 @@ read_up_options() {
       --slurm) LINES+=$2$'\n' ;;
       --lifeline) require_number "$1" "$2" && lifeline=$2 ;;
       [0-9]*) require_number "the number of nodes" "$1" && count=$1 && shift && continue ;;
-      *) usage ;;
+      *) die "up does not know '$1'; 'lab/cluster' lists the options" ;;
     esac
     shift 2
   done

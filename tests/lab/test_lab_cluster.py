@@ -276,6 +276,8 @@ def test_a_cluster_ends_with_the_process_that_holds_its_lifeline(lab: Lab, clust
         (["--cpus", "1:6:1", "--numa", "4"], "6 cores do not divide into 4 NUMA nodes"),
         (["0"], "a cluster has 1 to 240 compute nodes, not 0"),
         (["--bind", "/no/such"], "there is no /no/such to bind"),
+        (["--sidd"], "up does not know '--sidd', or its value is missing; 'lab/cluster' lists the options"),
+        (["--sidd", "3"], "up does not know '--sidd'; 'lab/cluster' lists the options"),
     ],
 )
 def test_impossible_shapes_are_refused_in_one_line(
